@@ -1,0 +1,94 @@
+"""Algorithm 1 of the paper: FLANP, for any solver, participation policy and stage rule.
+
+The paper's letters: w is the global model, n the number of participants, N that of clients,
+T_i the seconds that client i takes for a local step, tau_i the local steps it does in a round,
+s_i its samples, eta_n and gamma_n the step sizes of the clients and of the server.
+Algorithm 2 is this loop with the solver in solvers/fedgate.py.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flanp.engine import Engine
+from flanp.measurement import Measurement
+from flanp.participation import Participation
+from flanp.solvers import Solver
+from flanp.speeds import Clock
+from flanp.stage import Stage
+from flanp.stopping import Memory, StageRule
+from flanp.work import Work
+
+
+@dataclass(frozen=True)
+class Method:
+    """The parts that make up a federated method."""
+
+    solver: Solver
+    participation: Participation
+    stop: StageRule
+    work: Work
+
+
+class State(NamedTuple):
+    """Where a run is, after a round: with it, the run can go on."""
+
+    model: Any
+    """The engine's hold on w and on the solver's states."""
+    k: int = 0
+    """Number of the stage."""
+    r: int = 0
+    """Rounds done in the stage."""
+    rounds: int = 0
+    """Rounds done in all."""
+    time: float = 0.0
+    """Virtual seconds."""
+    memory: Memory = {}  # noqa: RUF012  never changed, only replaced
+    """What the stage rule remembers."""
+    active: np.ndarray | None = None
+    """Who took part in the last round."""
+    waiting: float = 0.0
+    """Share of the last round that its participants spent waiting, on average."""
+
+
+def flanp(
+    engine: Engine, method: Method, clock: Clock, state: State, endless: bool = False
+) -> Iterator[State]:
+    """Run Algorithm 1 from a state; yield the state after each round.
+
+    The paper's `while n <= N` never ends, since n = min(2n, N) never exceeds N. Here the
+    stage with n = N runs to its own accuracy and is the last. With `endless` that stage goes on
+    until the caller stops, which is for runs to a common target.
+    """
+    N = len(engine.s)
+    ranking = clock.ranking
+    sizes = method.participation.stages(N)
+    for k, n in list(enumerate(sizes))[state.k :]:
+        stage = Stage(k, len(sizes), n, N)
+        eta_n, gamma_n = method.solver.step_sizes(stage)
+        if k > state.k or state.r == 0:
+            state = state._replace(model=engine.restart(state.model), k=k, r=0)
+        while True:
+            rng = np.random.default_rng([clock.seed, 6, state.rounds])
+            active = method.participation.select(n, ranking, rng)
+            seen = look(engine, method.stop, state.model, active)
+            accurate, memory = method.stop.met(state.memory, stage, state.r, seen)
+            state = state._replace(memory=memory)
+            if accurate and not (endless and n == sizes[-1]):
+                break
+            tau = method.work.steps(clock.T[active], engine.s[active])
+            model = engine.round(state.model, state.rounds, active, tau, eta_n, gamma_n)
+            seconds, waiting = clock.round_time(state.rounds, active, tau)
+            time, r, rounds = state.time + seconds, state.r + 1, state.rounds + 1
+            state = State(model, k, r, rounds, time, memory, active, waiting)
+            yield state
+
+
+def look(engine: Engine, rule: StageRule, model: Any, active: np.ndarray) -> Measurement | None:
+    """Return what the stage rule looks at."""
+    if rule.looks_at == "nothing":
+        return None
+    of_active, of_all = engine.measure(model, active, whole=rule.looks_at == "whole")
+    return of_all if rule.looks_at == "whole" else of_active

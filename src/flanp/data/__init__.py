@@ -1,0 +1,21 @@
+"""Data for federated training: sources, splits, and your own arrays."""
+
+from flanp.data.federated import FederatedData, from_arrays, from_clients
+from flanp.data.sources import CIFAR10, CSV, MNIST, Digits, Source, Synthetic
+from flanp.data.splits import IID, ByLabel, Dirichlet, Split
+
+__all__ = [
+    "CIFAR10",
+    "CSV",
+    "IID",
+    "MNIST",
+    "ByLabel",
+    "Digits",
+    "Dirichlet",
+    "FederatedData",
+    "Source",
+    "Split",
+    "Synthetic",
+    "from_arrays",
+    "from_clients",
+]

@@ -1,0 +1,93 @@
+"""How samples are dealt out to clients."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from flanp.checks import BadInput, require
+
+
+class Split(ABC):
+    """Deals samples out to clients."""
+
+    @abstractmethod
+    def deal(self, y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Return the row numbers of each client; y holds the samples' targets."""
+
+
+@final
+@dataclass(frozen=True)
+class IID(Split):
+    """A random deal of equally many samples each (to within one): the paper's.
+
+    >>> [len(rows) for rows in IID().deal(np.zeros(7), 3, np.random.default_rng(0))]
+    [3, 2, 2]
+    """
+
+    def deal(self, y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Return the row numbers of each client."""
+        return np.array_split(rng.permutation(len(y)), clients)
+
+
+@final
+@dataclass(frozen=True)
+class Dirichlet(Split):
+    """Each label's samples are dealt out in proportions drawn from Dirichlet(alpha).
+
+    A small alpha gives clients with few labels and unequal sample counts. A client that
+    would get nothing gets one sample of the client with the most.
+    """
+
+    alpha: float = 0.5
+
+    def __post_init__(self) -> None:
+        require(self.alpha > 0, "alpha", self.alpha, "a positive number")
+
+    def deal(self, y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Return the row numbers of each client."""
+        hands: list[list[int]] = [[] for _ in range(clients)]
+        for label in _labels(y):
+            rows = rng.permutation(np.flatnonzero(y == label))
+            cuts = np.cumsum(rng.dirichlet(np.full(clients, self.alpha)))[:-1]
+            for hand, part in zip(hands, np.split(rows, (cuts * len(rows)).astype(int)), strict=True):
+                hand.extend(part)
+        for hand in hands:
+            if not hand:
+                hand.append(max(hands, key=len).pop())
+        return [np.array(hand) for hand in hands]
+
+
+@final
+@dataclass(frozen=True)
+class ByLabel(Split):
+    """Each client holds about `labels` labels: the samples sorted by label, cut in shards, dealt.
+
+    Reference: McMahan et al., AISTATS 2017, section 3 ("pathological" split).
+    """
+
+    labels: int = 2
+
+    def __post_init__(self) -> None:
+        require(self.labels >= 1, "labels", self.labels, "1 or more")
+
+    def deal(self, y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Return the row numbers of each client."""
+        _labels(y)
+        shards = clients * self.labels
+        if shards > len(y):
+            raise BadInput(
+                f"{clients} clients x {self.labels} shards are more than the {len(y)} samples: "
+                "lower one of the two"
+            )
+        order = rng.permutation(len(y))
+        pieces = np.array_split(order[np.argsort(y[order], kind="stable")], shards)
+        dealt = rng.permutation(shards).reshape(clients, self.labels)
+        return [np.concatenate([pieces[j] for j in hand]) for hand in dealt]
+
+
+def _labels(y: np.ndarray) -> np.ndarray:
+    if not np.issubdtype(y.dtype, np.integer) or y.ndim != 1:
+        raise BadInput("this split needs whole-number labels as targets; use the IID split")
+    return np.unique(y)

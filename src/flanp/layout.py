@@ -1,0 +1,63 @@
+"""A model as one flat vector, and back."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from flanp.checks import BadInput
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a pytree of arrays lies in one vector. Hashable, unlike jax's own unravel function."""
+
+    treedef: Any
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def size(self) -> int:
+        """Length of the vector."""
+        return sum(self._lengths())
+
+    def ravel(self, tree: Any) -> jax.Array:
+        """Return the vector of a tree.
+
+        >>> layout = layout_of({"b": jnp.ones(2), "a": jnp.zeros((1, 3))})
+        >>> layout.ravel({"b": jnp.ones(2), "a": jnp.zeros((1, 3))}).tolist()
+        [0.0, 0.0, 0.0, 1.0, 1.0]
+        """
+        return jnp.concatenate([jnp.ravel(leaf) for leaf in self.treedef.flatten_up_to(tree)])
+
+    def unravel(self, vector: Any) -> Any:
+        """Return the tree of a vector."""
+        ends = np.cumsum(self._lengths())
+        parts = [
+            vector[end - length : end].reshape(shape)
+            for end, length, shape in zip(ends, self._lengths(), self.shapes, strict=True)
+        ]
+        return jax.tree.unflatten(self.treedef, parts)
+
+    def spread(self, vector: Any) -> Any:
+        """Return the tree of a vector; a scalar stands for a vector of equal entries."""
+        if jnp.ndim(vector) == 0:
+            return jax.tree.unflatten(self.treedef, [vector] * len(self.shapes))
+        return self.unravel(vector)
+
+    def _lengths(self) -> list[int]:
+        return [int(np.prod(shape)) for shape in self.shapes]
+
+
+def layout_of(params: Any) -> Layout:
+    """Return the layout of a model, whose leaves must be floating-point arrays."""
+    leaves, treedef = jax.tree.flatten(params)
+    if not leaves:
+        raise BadInput("the start model has no parameters")
+    for leaf in leaves:
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            raise BadInput(
+                f"the start model has a leaf of type {jnp.result_type(leaf)}: all must be floats"
+            )
+    return Layout(treedef, tuple(jnp.shape(leaf) for leaf in leaves))

@@ -1,0 +1,109 @@
+"""Who takes part: FLANP's growth, everyone, k random clients, the k fastest."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from flanp.checks import require
+
+
+class Participation(ABC):
+    """A policy: how many clients take part in each stage, and which ones in each round."""
+
+    @abstractmethod
+    def stages(self, N: int) -> list[int]:
+        """Return the number n of participants of each stage, the last stage last."""
+
+    @abstractmethod
+    def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return the n participants of a round; `ranking` holds all clients, fastest first."""
+
+
+@final
+@dataclass(frozen=True)
+class Flanp(Participation):
+    """The n fastest clients; n = n0, then n <- min(growth n, N) from stage to stage.
+
+    >>> Flanp(n0=1, growth=2).stages(37)
+    [1, 2, 4, 8, 16, 32, 37]
+    >>> Flanp(n0=1, growth=1.5).stages(7)
+    [1, 2, 3, 4, 6, 7]
+    """
+
+    n0: int = 1
+    """How many clients take part in the first stage."""
+    growth: float = 2.0
+    """The paper's alpha. A growth that would add less than one client adds one."""
+
+    def __post_init__(self) -> None:
+        require(self.n0 >= 1, "n0", self.n0, "1 or more")
+        require(self.growth > 1, "growth", self.growth, "a number above 1")
+
+    def stages(self, N: int) -> list[int]:
+        """Return n0, growth n0, growth^2 n0, ..., N."""
+        require(self.n0 <= N, "n0", self.n0, f"at most the number of clients, {N}")
+        n, stages = self.n0, [self.n0]
+        while n < N:
+            n = min(max(n + 1, int(self.growth * n)), N)
+            stages.append(n)
+        return stages
+
+    def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG002
+        """Return the n fastest."""
+        return ranking[:n]
+
+
+@final
+@dataclass(frozen=True)
+class Everyone(Participation):
+    """All N clients in one stage: the bare solver."""
+
+    def stages(self, N: int) -> list[int]:
+        """Return [N]."""
+        return [N]
+
+    def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG002
+        """Return all clients."""
+        return ranking[:n]
+
+
+@final
+@dataclass(frozen=True)
+class RandomK(Participation):
+    """k clients, drawn anew in each round, uniformly and without replacement."""
+
+    k: int
+
+    def __post_init__(self) -> None:
+        require(self.k >= 1, "k", self.k, "1 or more")
+
+    def stages(self, N: int) -> list[int]:
+        """Return [k]."""
+        require(self.k <= N, "k", self.k, f"at most the number of clients, {N}")
+        return [self.k]
+
+    def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return n random clients, fastest first."""
+        return ranking[np.sort(rng.choice(len(ranking), n, replace=False))]
+
+
+@final
+@dataclass(frozen=True)
+class FastestK(Participation):
+    """The k fastest clients in all rounds; the others' data is never used."""
+
+    k: int
+
+    def __post_init__(self) -> None:
+        require(self.k >= 1, "k", self.k, "1 or more")
+
+    def stages(self, N: int) -> list[int]:
+        """Return [k]."""
+        require(self.k <= N, "k", self.k, f"at most the number of clients, {N}")
+        return [self.k]
+
+    def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG002
+        """Return the n fastest."""
+        return ranking[:n]

@@ -1,0 +1,50 @@
+"""How the step sizes eta_n and gamma_n change from stage to stage."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+from flanp.checks import require
+from flanp.stage import Stage
+
+
+class Schedule(ABC):
+    """Gives each stage its two step sizes."""
+
+    @abstractmethod
+    def step_sizes(self, stage: Stage, eta: float, gamma: float) -> tuple[float, float]:
+        """Return (eta_n, gamma_n) for a stage, from the solver's eta and gamma."""
+
+
+@final
+@dataclass(frozen=True)
+class Constant(Schedule):
+    """The same eta and gamma in all stages."""
+
+    def step_sizes(self, stage: Stage, eta: float, gamma: float) -> tuple[float, float]:  # noqa: ARG002
+        """Return (eta, gamma)."""
+        return eta, gamma
+
+
+@final
+@dataclass(frozen=True)
+class Shrinking(Schedule):
+    """The authors' script: eta divided, and gamma multiplied, by a factor at each doubling.
+
+    Stage k has eta f^(floor(log2 N) - k) and gamma / f^(floor(log2 N) - k), so that with N a
+    power of two and n0 = 1 the last stage has the solver's own eta and gamma.
+
+    >>> Shrinking(2.0).step_sizes(Stage(k=0, K=5, n=1, N=16), eta=0.05, gamma=1.0)
+    (0.8, 0.0625)
+    """
+
+    factor: float = 1.3
+
+    def __post_init__(self) -> None:
+        require(self.factor > 0, "factor", self.factor, "a positive number")
+
+    def step_sizes(self, stage: Stage, eta: float, gamma: float) -> tuple[float, float]:
+        """Return (eta_n, gamma_n); their product is the same in all stages."""
+        f = self.factor ** (math.floor(math.log2(stage.N)) - stage.k)
+        return eta * f, gamma / f

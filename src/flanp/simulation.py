@@ -1,0 +1,231 @@
+"""Simulating one method, from Python in a few lines."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from flanp.algorithm import Method, State, flanp
+from flanp.checkpoint import load_checkpoint, save_checkpoint
+from flanp.checks import BadInput, require
+from flanp.data import FederatedData, Source
+from flanp.history import TARGETS, History, Row
+from flanp.participation import Flanp, Participation
+from flanp.problems import Problem
+from flanp.progress import Progress
+from flanp.simulator import Simulator
+from flanp.solvers import Solver
+from flanp.speeds import Clock, Speeds, Uniform
+from flanp.stopping import GradientNoise, StageRule
+from flanp.work import Equal, Work
+
+Precision = Literal["float32", "float64"]
+
+
+class Diverged(RuntimeError):
+    """The loss became NaN or infinite. `history` holds what there was before."""
+
+    def __init__(self, row: Row, history: History):
+        super().__init__(
+            f"the loss became {row.loss} in round {row.round} (stage {row.stage}, {row.n} clients). "
+            "Lower eta, gamma or tau"
+        )
+        self.history = history
+
+
+class Simulation:
+    """A run of one method: iterate over it to advance it round by round.
+
+    >>> from flanp import data, problems, solvers
+    >>> run = Simulation(
+    ...     problems.LinearRegression(), data.Synthetic(clients=8), solvers.FedGATE(eta=0.1),
+    ...     max_rounds=3,
+    ... )
+    >>> [row.n for row in run]
+    [0, 1, 1, 1]
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        data: FederatedData | Source,
+        solver: Solver,
+        participation: Participation | None = None,
+        stop: StageRule | None = None,
+        work: Work | None = None,
+        speeds: Speeds | None = None,
+        *,
+        seed: int = 0,
+        target: dict[str, float] | None = None,
+        max_rounds: int = 1000,
+        max_time: float = math.inf,
+        record_every: int = 1,
+        precision: Precision = "float32",
+        resume: Path | None = None,
+    ):
+        """Set a run up; see `simulate` for the arguments. `resume` is a checkpoint's folder."""
+        require(max_rounds >= 1, "max_rounds", max_rounds, "1 or more")
+        require(max_time > 0, "max_time", max_time, "a positive number")
+        require(record_every >= 1, "record_every", record_every, "1 or more")
+        for name in target or {}:
+            require(name in TARGETS, "target", name, f"one of {', '.join(TARGETS)}")
+        if isinstance(data, Source):
+            data = data.load(seed)
+        speeds = speeds or Uniform()
+        self.method = Method(
+            solver, participation or Flanp(), stop or GradientNoise(), work or Equal(tau=10)
+        )
+        # A policy that asks for more clients than there are is refused before any work is done.
+        self.sizes = self.method.participation.stages(data.N)
+        self.target, self.max_rounds, self.max_time = target, max_rounds, max_time
+        self.record_every = record_every
+        T = speeds.draw(data.ids, np.random.default_rng([seed, 0]))
+        self.clock = Clock(T, speeds.jitter, seed)
+        self.engine = Simulator(
+            problem,
+            data,
+            solver,
+            self.clock.ranking,
+            batch=self.method.work.batch,
+            seed=seed,
+            precision=precision,
+        )
+        self.about = {
+            "problem": _describe(problem),
+            **{part: _describe(getattr(self.method, part)) for part in ("solver", "participation", "stop", "work")},
+            "speeds": _describe(speeds),
+            "clients": data.N,
+            "samples": int(data.s.sum()),
+            "seed": seed,
+            "precision": precision,
+        }
+        self.history = History(about={**self.about, "metric": problem.metric_name, "ended": None})
+        if resume is None:
+            self.state = State(self.engine.start())
+        else:
+            self.state = load_checkpoint(resume, self.engine, self.about)
+            rows = History.load(resume).rows
+            self.history.rows = [row for row in rows if row.round <= self.state.rounds]
+
+    def __iter__(self) -> Iterator[Row]:
+        """Run, and yield each recorded round; at the end `history.about['ended']` says why."""
+        if not self.history.rows:
+            yield self._record()
+        if reason := self._limit():
+            return self._end(reason)
+        states = flanp(self.engine, self.method, self.clock, self.state, endless=bool(self.target))
+        for self.state in states:
+            reason = self._limit()
+            if reason or self.state.rounds % self.record_every == 0:
+                yield self._record()
+                reason = self._limit()
+            if reason:
+                return self._end(reason)
+        if self.history.rows[-1].round < self.state.rounds:
+            yield self._record()
+        return self._end("accuracy reached")
+
+    def save(self, folder: Path | str) -> None:
+        """Write the history and a checkpoint into a folder."""
+        self.history.save(folder)
+        save_checkpoint(Path(folder), self.engine, self.state, self.about)
+
+    def _end(self, reason: str) -> None:
+        self.history.about["ended"] = reason
+        self.history.params = self.engine.params(self.state.model)
+
+    def _limit(self) -> str | None:
+        if self.target and self.history.time_to(**self.target) is not None:
+            return "target reached"
+        if self.state.rounds >= self.max_rounds:
+            return f"limit of {self.max_rounds} rounds"
+        if self.state.time >= self.max_time:
+            return f"limit of {self.max_time:g} virtual seconds"
+        return None
+
+    def _record(self) -> Row:
+        state = self.state
+        active = self.clock.ranking[: self.sizes[0]] if state.active is None else state.active
+        of_active, of_all = self.engine.measure(state.model, active, whole=True)
+        assert of_all is not None
+        row = Row(
+            round=state.rounds,
+            stage=state.k,
+            n=len(active) if state.rounds else 0,
+            time=state.time,
+            loss=of_all.loss,
+            grad_norm_sq=of_all.grad_norm_sq,
+            stage_grad_norm_sq=of_active.grad_norm_sq,
+            waiting=state.waiting,
+            **self.engine.evaluate(state.model),
+        )
+        if not math.isfinite(row.loss) or not math.isfinite(row.grad_norm_sq):
+            self.history.about["ended"] = f"diverged in round {row.round}, stage {row.stage}"
+            raise Diverged(row, self.history)
+        self.history.rows.append(row)
+        return row
+
+
+def simulate(
+    problem: Problem,
+    data: FederatedData | Source,
+    solver: Solver,
+    participation: Participation | None = None,
+    stop: StageRule | None = None,
+    work: Work | None = None,
+    speeds: Speeds | None = None,
+    *,
+    progress: bool = True,
+    **options: Any,
+) -> History:
+    """Simulate federated training and return its history.
+
+    Args:
+        problem: what is minimised.
+        data: the clients' samples, or a source that loads them for the seed.
+        solver: the federated solver.
+        participation: who takes part; FLANP's growth from n0 = 1 if left out.
+        stop: when a stage is over; the parameter-free gradient-noise rule if left out.
+        work: local steps; 10 with full local gradients if left out.
+        speeds: seconds per local step; uniform on [50, 500] if left out.
+        progress: show progress where it takes over two seconds.
+        options: keywords of `Simulation`:
+            seed: of everything random.
+            target: for instance {"loss": 0.3}; the run ends there, and not before.
+            max_rounds: limit on the rounds.
+            max_time: limit on the virtual time.
+            record_every: record, and evaluate, every so many rounds.
+            precision: "float32" or "float64".
+
+    >>> import flanp
+    >>> history = flanp.simulate(
+    ...     flanp.problems.LinearRegression(),
+    ...     flanp.data.Synthetic(clients=20, samples=50),
+    ...     flanp.solvers.FedGATE(eta=0.1),
+    ... )
+    >>> history.about["ended"]
+    'accuracy reached'
+    """
+    run = Simulation(problem, data, solver, participation, stop, work, speeds, **options)
+    with Progress(type(solver).__name__, enabled=progress) as shown:
+        for row in run:
+            shown.row(row, len(run.sizes), run.engine.s.size)
+    return run.history
+
+
+def _describe(part: Any) -> dict[str, Any]:
+    """Return a part's name and parameters, for the record."""
+    try:
+        fields = asdict(part)
+    except TypeError as error:
+        raise BadInput(f"{part!r} is not a dataclass: make it a frozen one") from error
+    return {"name": type(part).__name__, **{name: _plain(v) for name, v in fields.items()}}
+
+
+def _plain(value: Any) -> Any:
+    if callable(value):
+        return getattr(value, "__qualname__", repr(type(value)))
+    return value

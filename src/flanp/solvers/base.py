@@ -1,0 +1,78 @@
+"""What a federated solver is: the few places where federated algorithms differ."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from flanp.checks import require
+from flanp.schedules import Constant, Schedule
+from flanp.stage import Stage
+
+
+class Step(NamedTuple):
+    """The numbers of one round that the server's step needs."""
+
+    eta: Any
+    """The clients' step size, eta_n."""
+    gamma: Any
+    """The server's step size, gamma_n."""
+    tau_mean: Any
+    """sum_i p_i tau_i over the participants; p_i is client i's share of their samples."""
+    tau_harmonic: Any
+    """1 / sum_i (p_i / tau_i) over the participants."""
+    share: Any
+    """The participants' share of all clients' samples (n/N where all have equally many)."""
+
+
+@dataclass(frozen=True)
+class Solver(ABC):
+    """One federated algorithm, in the paper's letters.
+
+    In each round, participant i starts at the global model, w_i = w, and does tau_i times
+    w_i <- w_i - eta d_i with d_i = `direction`. It sends its `message`, made of
+    Delta_i = (w - w_i) / eta. The engine averages the messages over the participants,
+    m = sum_i p_i m_i; the server applies `server_step`, each participant `client_step`.
+
+    The methods use nothing but + - * / on arrays, so that they run on JAX arrays in the
+    simulator and on NumPy arrays in a process on a real machine. All of the state goes in
+    and out; a state that a solver does not need is the empty tuple.
+    """
+
+    eta: float
+    """Step size of the clients."""
+    gamma: float = 1.0
+    """Step size of the server."""
+    schedule: Schedule = field(default_factory=Constant)
+    """How eta and gamma change from stage to stage."""
+
+    def __post_init__(self) -> None:
+        require(self.eta > 0, "eta", self.eta, "a positive number")
+        require(self.gamma > 0, "gamma", self.gamma, "a positive number")
+
+    def step_sizes(self, stage: Stage) -> tuple[float, float]:
+        """Return (eta_n, gamma_n) of a stage."""
+        return self.schedule.step_sizes(stage, self.eta, self.gamma)
+
+    @abstractmethod
+    def start(self, w: Any) -> tuple[Any, Any]:
+        """Return the server's and a client's state at the start of a stage."""
+
+    @abstractmethod
+    def drift(self, client: Any, server: Any) -> Any:
+        """Return what a client subtracts from each of its gradients in this round."""
+
+    @abstractmethod
+    def direction(self, g: Any, drift: Any, w_i: Any, w: Any) -> Any:
+        """Return d_i, the direction of one local step, from the stochastic gradient g at w_i."""
+
+    @abstractmethod
+    def message(self, Delta_i: Any, tau_i: Any) -> Any:
+        """Return m_i, what client i sends after tau_i local steps."""
+
+    @abstractmethod
+    def server_step(self, w: Any, server: Any, m: Any, step: Step) -> tuple[Any, Any]:
+        """Return the new global model and server state from the mean message m."""
+
+    @abstractmethod
+    def client_step(self, client: Any, server: Any, m_i: Any, m: Any) -> Any:
+        """Return client i's new state; `server` is the state that the round began with."""

@@ -1,0 +1,53 @@
+"""FedProx: FedAvg with a proximal term."""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from flanp.checks import require
+from flanp.solvers.base import Solver, Step
+
+
+@final
+@dataclass(frozen=True)
+class FedProx(Solver):
+    """Each client minimises L^i(w_i) + rho/2 ||w_i - w||^2; the server averages the models.
+
+    rho = 0 is FedAvg.
+
+    Reference: Li et al., Federated Optimization in Heterogeneous Networks, arXiv:1812.06127
+    (which calls rho mu; here mu is the strong convexity).
+
+    >>> FedProx(eta=0.1, rho=2.0).direction(g=1.0, drift=0.0, w_i=5.0, w=4.0)
+    3.0
+    """
+
+    rho: float = 0.01
+    """Weight of the proximal term."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.rho >= 0, "rho", self.rho, "zero or a positive number")
+
+    def start(self, w: Any) -> tuple[Any, Any]:  # noqa: ARG002
+        """Keep no state."""
+        return (), ()
+
+    def drift(self, client: Any, server: Any) -> Any:  # noqa: ARG002
+        """Correct nothing."""
+        return 0.0
+
+    def direction(self, g: Any, drift: Any, w_i: Any, w: Any) -> Any:  # noqa: ARG002
+        """Return the gradient of the proximal objective, g + rho (w_i - w)."""
+        return g + self.rho * (w_i - w)
+
+    def message(self, Delta_i: Any, tau_i: Any) -> Any:  # noqa: ARG002
+        """Return Delta_i."""
+        return Delta_i
+
+    def server_step(self, w: Any, server: Any, m: Any, step: Step) -> tuple[Any, Any]:
+        """Return w - eta gamma mean(Delta_i), which is mean(w_i) at gamma = 1."""
+        return w - step.eta * step.gamma * m, server
+
+    def client_step(self, client: Any, server: Any, m_i: Any, m: Any) -> Any:  # noqa: ARG002
+        """Keep no state."""
+        return client

@@ -1,0 +1,177 @@
+"""When the n active clients are done: the stage rules."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, final
+
+from flanp.checks import require
+from flanp.measurement import Measurement
+from flanp.stage import Stage
+
+Memory = dict[str, Any]
+"""What a rule remembers from round to round and stage to stage: numbers by name."""
+
+
+class StageRule(ABC):
+    """Decides, before each round, whether the stage is over.
+
+    `looks_at` says what the rule must be shown: the "active" clients' gradient, that of the
+    "whole" training set, or "nothing".
+    """
+
+    looks_at = "active"
+
+    @abstractmethod
+    def met(
+        self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None
+    ) -> tuple[bool, Memory]:
+        """Return whether the stage ends after `rounds` rounds of it, and what to remember."""
+
+
+@final
+@dataclass(frozen=True)
+class StatisticalAccuracy(StageRule):
+    """The paper's test, ||grad L_n(w)||^2 <= 2 mu V_ns with V_ns = c/(n s): mu and c are known."""
+
+    mu: float
+    """Strong convexity of the loss."""
+    c: float
+    """The constant of the statistical accuracy V_ns = c/(n s)."""
+
+    def __post_init__(self) -> None:
+        require(self.mu > 0, "mu", self.mu, "a positive number")
+        require(self.c > 0, "c", self.c, "a positive number")
+
+    def met(
+        self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None  # noqa: ARG002
+    ) -> tuple[bool, Memory]:
+        """Test ||grad L_n||^2 <= 2 mu c/(n s)."""
+        assert seen is not None
+        V_ns = self.c / seen.samples
+        return seen.grad_norm_sq <= 2 * self.mu * V_ns, memory
+
+
+@final
+@dataclass(frozen=True)
+class Halving(StageRule):
+    """The paper's heuristic: a threshold on ||grad L_n||^2 that is halved from stage to stage.
+
+    No constant is known. The first stage's threshold is given, or a fraction of the first
+    gradient's squared norm. Halving is what V_ns = c/(n s) does when n doubles.
+    """
+
+    threshold: float | None = None
+    """||grad L_n||^2 that ends the first stage."""
+    fraction: float = 0.01
+    """Without a threshold: the fraction of ||grad L_n0(w_0)||^2 that ends the first stage."""
+
+    def __post_init__(self) -> None:
+        ok = self.threshold is None or self.threshold > 0
+        require(ok, "threshold", self.threshold, "a positive number")
+        require(0 < self.fraction < 1, "fraction", self.fraction, "between 0 and 1")
+
+    def met(
+        self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None  # noqa: ARG002
+    ) -> tuple[bool, Memory]:
+        """Test ||grad L_n||^2 <= threshold / 2^k."""
+        assert seen is not None
+        first = memory.get("first") or self.threshold or self.fraction * seen.grad_norm_sq
+        return seen.grad_norm_sq <= first / 2**stage.k, {"first": first}
+
+
+@final
+@dataclass(frozen=True)
+class GradientNoise(StageRule):
+    """The parameter-free rule: stop where the gradient is lost in its own sampling noise.
+
+    The n clients' mean gradient is known only up to its standard error; to go on below that
+    is to fit noise. The stage ends when
+
+        ||grad L_n||^2 <= theta * (its squared standard error),
+
+    which takes two sums over the clients and no mu, c or L. A single client's standard error comes
+    from the two halves of its data. Far from a minimiser of a hard, non-convex loss the gradient
+    may stay above its noise for very long while joining more clients would pay, so
+    a stage that is not the last also ends after `at_most` rounds.
+    """
+
+    theta: float = 0.25
+    at_most: int | None = 20
+
+    def __post_init__(self) -> None:
+        require(self.theta > 0, "theta", self.theta, "a positive number")
+        ok = self.at_most is None or self.at_most >= 1
+        require(ok, "at_most", self.at_most, "1 or more, or nothing for no limit")
+
+    def met(
+        self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None
+    ) -> tuple[bool, Memory]:
+        """Test ||grad L_n||^2 <= theta * noise."""
+        assert seen is not None
+        last = stage.k == stage.K - 1
+        too_long = self.at_most is not None and rounds >= self.at_most and not last
+        return too_long or seen.grad_norm_sq <= self.theta * seen.noise, memory
+
+
+@final
+@dataclass(frozen=True)
+class FixedRounds(StageRule):
+    """The same number of rounds in each stage."""
+
+    rounds: int
+
+    looks_at = "nothing"
+
+    def __post_init__(self) -> None:
+        require(self.rounds >= 1, "rounds", self.rounds, "1 or more")
+
+    def met(
+        self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None  # noqa: ARG002
+    ) -> tuple[bool, Memory]:
+        """Count."""
+        return rounds >= self.rounds, memory
+
+
+@final
+@dataclass(frozen=True)
+class Authors(StageRule):
+    """The rule of the FLANP authors' script.
+
+    The first stage takes 21 rounds. The gradient norm of the whole training set at its end is the
+    threshold, which is halved at each transition; a later stage ends when that norm is under
+    the threshold, or after 20 rounds.
+    """
+
+    first_rounds: int = 21
+    at_most: int = 20
+
+    looks_at = "whole"
+
+    def __post_init__(self) -> None:
+        require(self.first_rounds >= 1, "first_rounds", self.first_rounds, "1 or more")
+        require(self.at_most >= 1, "at_most", self.at_most, "1 or more")
+
+    def met(
+        self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None
+    ) -> tuple[bool, Memory]:
+        """Count, or test ||grad L_N|| <= threshold / 2^k."""
+        assert seen is not None
+        norm = math.sqrt(seen.grad_norm_sq)
+        if stage.k == 0:
+            return rounds >= self.first_rounds, {"first": norm}
+        return rounds >= self.at_most or norm <= memory["first"] / 2**stage.k, memory
+
+
+@final
+@dataclass(frozen=True)
+class Never(StageRule):
+    """No stage ends by itself: for a single stage that runs to a target or a limit."""
+
+    looks_at = "nothing"
+
+    def met(
+        self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None  # noqa: ARG002
+    ) -> tuple[bool, Memory]:
+        """Go on."""
+        return False, memory

@@ -1,0 +1,86 @@
+"""How many local steps each participant does, and on what."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from flanp.checks import require
+
+
+@dataclass(frozen=True)
+class Work(ABC):
+    """Local work: tau steps, each on a mini-batch or on all of the client's samples."""
+
+    tau: int | None = None
+    """Local steps per round; give this or epochs."""
+    epochs: float | None = None
+    """Passes over the client's samples per round, in place of tau."""
+    batch: int | None = None
+    """Samples in a mini-batch; without it, each step uses the full local gradient."""
+
+    def __post_init__(self) -> None:
+        require(
+            (self.tau is None) != (self.epochs is None),
+            "(tau, epochs)",
+            (self.tau, self.epochs),
+            "one of the two, and not both",
+        )
+        require(self.tau is None or self.tau >= 1, "tau", self.tau, "1 or more")
+        require(self.epochs is None or self.epochs > 0, "epochs", self.epochs, "above 0")
+        require(self.batch is None or self.batch >= 1, "batch", self.batch, "1 or more")
+
+    def base(self, s: np.ndarray) -> np.ndarray:
+        """Return the steps that tau, or the epochs over s_i samples, come to for each client."""
+        if self.tau is not None:
+            return np.full(len(s), self.tau)
+        per_epoch = 1 if self.batch is None else np.ceil(s / self.batch)
+        return np.maximum(1, np.rint(self.epochs * per_epoch)).astype(int) * np.ones(len(s), int)
+
+    @abstractmethod
+    def steps(self, T: np.ndarray, s: np.ndarray) -> np.ndarray:
+        """Return tau_i for participants with T_i seconds per step and s_i samples."""
+
+
+@final
+@dataclass(frozen=True)
+class Equal(Work):
+    """tau steps for everyone: the paper's.
+
+    >>> Equal(tau=10).steps(T=np.array([1.0, 5.0]), s=np.array([100, 100]))
+    array([10, 10])
+    >>> Equal(epochs=2, batch=30).steps(T=np.array([1.0, 5.0]), s=np.array([100, 60]))
+    array([8, 4])
+    """
+
+    def steps(self, T: np.ndarray, s: np.ndarray) -> np.ndarray:  # noqa: ARG002
+        """Return tau for each."""
+        return self.base(s)
+
+
+@final
+@dataclass(frozen=True)
+class SpeedMatched(Work):
+    """As many times tau steps as fit while the slowest participant does its tau: nobody idles.
+
+    tau_i = tau * floor(tau_slowest T_slowest / (tau T_i)), at most `limit` times tau: beyond
+    some ten-fold the fast clients only drift towards their own data.
+
+    >>> SpeedMatched(tau=10).steps(T=np.array([1.0, 2.0, 5.0]), s=np.array([9, 9, 9]))
+    array([50, 20, 10])
+    """
+
+    limit: int = 10
+    """Largest multiple of tau that any client does."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.limit >= 1, "limit", self.limit, "1 or more")
+
+    def steps(self, T: np.ndarray, s: np.ndarray) -> np.ndarray:
+        """Return tau_i."""
+        tau = self.base(s)
+        # The factor 1 + 1e-9 keeps a quotient such as 0.3/0.1 from falling just below 3.
+        fit = np.floor((tau * T).max() / (tau * T) * (1 + 1e-9)).astype(int)
+        return tau * np.clip(fit, 1, self.limit)

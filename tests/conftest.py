@@ -1,0 +1,15 @@
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture(scope="session")
+def oracle():
+    """The readable single-file version, which the fast one must equal."""
+    spec = importlib.util.spec_from_file_location("oracle", EXAMPLES / "flanp_single_file.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
