@@ -5,16 +5,19 @@ from importlib.metadata import version
 from flanp import data, participation, problems, schedules, solvers, speeds, stopping, work
 from flanp.algorithm import Method
 from flanp.checks import BadInput
+from flanp.comparison import Comparison, compare
 from flanp.history import History
 from flanp.simulation import Diverged, Simulation, simulate
 
 __version__ = version("flanp")
 __all__ = [
     "BadInput",
+    "Comparison",
     "Diverged",
     "History",
     "Method",
     "Simulation",
+    "compare",
     "data",
     "participation",
     "problems",

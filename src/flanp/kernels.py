@@ -273,16 +273,23 @@ def _half(
 
 
 @partial(jax.jit, static_argnums=0)
-def evaluate(program: Program, w: jax.Array, batch: Any, weights: jax.Array) -> jax.Array:
-    """Return the mean metric over held-out rows."""
+def evaluate(
+    program: Program, w: jax.Array, test: tuple[Any, jax.Array] | None, w_star: jax.Array | None
+) -> dict[str, jax.Array]:
+    """Return the mean metric over held-out rows and the distance to w*, where there are any."""
 
-    def on_device(w: jax.Array, batch: Any, weights: jax.Array) -> jax.Array:
-        params = program.layout.unravel(w)
-        of_row = _of_each_row(program.metric.metric, params, batch)
+    def metric(w: jax.Array, test: tuple[Any, jax.Array]) -> jax.Array:
+        batch, weights = test
+        of_row = _of_each_row(program.metric.metric, program.layout.unravel(w), batch)
         total, count = lax.psum((weights @ of_row.astype(weights.dtype), weights.sum()), CLIENTS)
         return total / count
 
-    return _on_devices(program, on_device, (P(), P(CLIENTS), P(CLIENTS)), P())(w, batch, weights)
+    values = {}
+    if test is not None:
+        values["metric"] = _on_devices(program, metric, (P(), P(CLIENTS)), P())(w, test)
+    if w_star is not None:
+        values["distance"] = jnp.linalg.norm(w - w_star)
+    return values
 
 
 def _mean_loss(problem: Problem, params: Any, batch: Any, weights: jax.Array) -> jax.Array:

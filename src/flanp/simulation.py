@@ -6,12 +6,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 import numpy as np
+from safetensors.numpy import save
 
 from flanp.algorithm import Method, State, flanp
 from flanp.checkpoint import load_checkpoint, save_checkpoint
 from flanp.checks import BadInput, require
 from flanp.data import FederatedData, Source
+from flanp.interrupts import uninterrupted
+from flanp.files import write_atomically
 from flanp.history import TARGETS, History, Row
 from flanp.participation import Flanp, Participation
 from flanp.problems import Problem
@@ -19,7 +23,7 @@ from flanp.progress import Progress
 from flanp.simulator import Simulator
 from flanp.solvers import Solver
 from flanp.speeds import Clock, Speeds, Uniform
-from flanp.stopping import GradientNoise, StageRule
+from flanp.stopping import GradientNoise, StageRule, StatisticalAccuracy
 from flanp.work import Equal, Work
 
 Precision = Literal["float32", "float64"]
@@ -60,6 +64,7 @@ class Simulation:
         *,
         seed: int = 0,
         target: dict[str, float] | None = None,
+        endless: bool = False,
         max_rounds: int = 1000,
         max_time: float = math.inf,
         record_every: int = 1,
@@ -75,12 +80,14 @@ class Simulation:
         if isinstance(data, Source):
             data = data.load(seed)
         speeds = speeds or Uniform()
-        self.method = Method(
-            solver, participation or Flanp(), stop or GradientNoise(), work or Equal(tau=10)
-        )
+        stop = stop or GradientNoise()
+        if isinstance(stop, StatisticalAccuracy):
+            stop = stop.complete(problem, data)
+        self.method = Method(solver, participation or Flanp(), stop, work or Equal(tau=10))
         # A policy that asks for more clients than there are is refused before any work is done.
         self.sizes = self.method.participation.stages(data.N)
         self.target, self.max_rounds, self.max_time = target, max_rounds, max_time
+        self.endless = endless or bool(target)
         self.record_every = record_every
         T = speeds.draw(data.ids, np.random.default_rng([seed, 0]))
         self.clock = Clock(T, speeds.jitter, seed)
@@ -114,28 +121,41 @@ class Simulation:
         """Run, and yield each recorded round; at the end `history.about['ended']` says why."""
         if not self.history.rows:
             yield self._record()
-        if reason := self._limit():
-            return self._end(reason)
-        states = flanp(self.engine, self.method, self.clock, self.state, endless=bool(self.target))
-        for self.state in states:
-            reason = self._limit()
-            if reason or self.state.rounds % self.record_every == 0:
-                yield self._record()
-                reason = self._limit()
-            if reason:
-                return self._end(reason)
-        if self.history.rows[-1].round < self.state.rounds:
-            yield self._record()
-        return self._end("accuracy reached")
+        states = flanp(self.engine, self.method, self.clock, self.state, self.endless)
+        reason = self._limit()
+        while reason is None:
+            recorded = len(self.history.rows)
+            # An interrupt comes when the state and the history are of the same round.
+            with uninterrupted():
+                reason = self._step(states)
+            if len(self.history.rows) > recorded:
+                yield self.history.rows[-1]
+        self.history.about["ended"] = reason
+        self.history.params = self.engine.params(self.state.model)
 
     def save(self, folder: Path | str) -> None:
         """Write the history and a checkpoint into a folder."""
         self.history.save(folder)
         save_checkpoint(Path(folder), self.engine, self.state, self.about)
 
-    def _end(self, reason: str) -> None:
-        self.history.about["ended"] = reason
-        self.history.params = self.engine.params(self.state.model)
+    def save_params(self, folder: Path | str) -> None:
+        """Write the global model, leaf by leaf, as model.safetensors."""
+        leaves = jax.tree_util.tree_leaves_with_path(self.engine.params(self.state.model))
+        named = {
+            jax.tree_util.keystr(path, simple=True, separator=".") or "w": np.asarray(leaf)
+            for path, leaf in leaves
+        }
+        write_atomically(Path(folder) / "model.safetensors", save(named))
+
+    def _step(self, states: Iterator[State]) -> str | None:
+        """Do a round and record it if it is due; return why the run is over, if it is."""
+        state = next(states, None)
+        self.state = state or self.state
+        reason = "accuracy reached" if state is None else self._limit()
+        due = reason or self.state.rounds % self.record_every == 0
+        if due and self.history.rows[-1].round < self.state.rounds:
+            self._record()
+        return reason or self._limit()
 
     def _limit(self) -> str | None:
         if self.target and self.history.time_to(**self.target) is not None:
@@ -195,6 +215,7 @@ def simulate(
         options: keywords of `Simulation`:
             seed: of everything random.
             target: for instance {"loss": 0.3}; the run ends there, and not before.
+            endless: go on after the last stage's accuracy is reached, up to the limits.
             max_rounds: limit on the rounds.
             max_time: limit on the virtual time.
             record_every: record, and evaluate, every so many rounds.

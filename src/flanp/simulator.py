@@ -1,6 +1,7 @@
 """The simulator: rounds of many clients as one compiled JAX program on all cores."""
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
@@ -77,18 +78,18 @@ class Simulator:
         self.seed = seed
         self.precision = precision
         self._measured: _Measured | None = None
+        self._kept: dict[Any, Any] = {}
+        devices = _devices()[: data.N]
         self._key = jax.random.key(seed)
         with self._in_precision():
             params = problem.init(jax.random.fold_in(self._key, 0), data)
             minimiser = problem.minimiser(data)
             self.layout = layout_of(params)
             w = self.layout.ravel(params).astype(precision)
-            self._w_star = None if minimiser is None else self.layout.ravel(minimiser).astype(precision)
             test = data.test if problem.metric_name else None
             metric = problem
             if batch is None:
                 problem, data = problem.condense(data)
-            devices = _devices()[: data.N]
             self.mesh = Mesh(np.array(devices), (CLIENTS,))
             rows = data.weights.shape[1]
             self._slots = -(-data.N // len(devices))
@@ -106,7 +107,12 @@ class Simulator:
             self._position[ranking] = np.arange(data.N)
             self._shard = self._deal(data, ranking)
             self._test = None if test is None else self._deal_rows(test)
-            self._start_w = jax.device_put(w, NamedSharding(self.mesh, PartitionSpec()))
+            everywhere = NamedSharding(self.mesh, PartitionSpec())
+            self._start_w = jax.device_put(w, everywhere)
+            self._w_star = None
+            if minimiser is not None:
+                w_star = self.layout.ravel(minimiser).astype(precision)
+                self._w_star = jax.device_put(w_star, everywhere)
 
     def start(self) -> Model:
         """Return the start model."""
@@ -132,17 +138,8 @@ class Simulator:
         self, model: Model, number: int, active: np.ndarray, tau: np.ndarray, eta: float, gamma: float
     ) -> Model:
         """Run one round with the active clients, tau_i local steps each."""
-        p = self.s[active] / self.s[active].sum()
-        step = Step(
-            eta=eta,
-            gamma=gamma,
-            tau_mean=float(p @ tau),
-            tau_harmonic=float(1 / (p / tau).sum()),
-            share=float(self.s[active].sum() / self.s.sum()),
-        )
         with self._in_precision():
-            step = Step(*np.array(step, self.precision))
-            plan = self._plan(active, tau, p)
+            plan, step = self._on_devices(self._work, active, tau, eta, gamma)
             return Model(
                 *kernels.round_(
                     self.program, model.w, model.server, model.clients, model.inbox,
@@ -162,10 +159,8 @@ class Simulator:
             and (last.of_all is not None or not whole)
         ):
             return last.of_active, last.of_all
-        covered = np.arange(len(self.s)) if whole else active
-        inside = np.isin(covered, active)
         with self._in_precision():
-            plan = self._plan(covered, inside, self.s[covered])
+            plan = self._on_devices(self._cover, active, whole)
             sums = np.asarray(kernels.measure(self.program, model.w, self._shard, plan), float)
         of_active, of_all = _measurement(sums[0]), _measurement(sums[1]) if whole else None
         self._measured = _Measured(model.w, active, of_active, of_all)
@@ -173,13 +168,9 @@ class Simulator:
 
     def evaluate(self, model: Model) -> dict[str, float]:
         """Return the metric on held-out data and the distance to w*, where there are any."""
-        result = {}
         with self._in_precision():
-            if self._test is not None:
-                result["metric"] = float(kernels.evaluate(self.program, model.w, *self._test))
-            if self._w_star is not None:
-                result["distance"] = float(jnp.linalg.norm(model.w - self._w_star))
-        return result
+            values = kernels.evaluate(self.program, model.w, self._test, self._w_star)
+        return {name: float(value) for name, value in jax.device_get(values).items()}
 
     def save(self, model: Model) -> dict[str, np.ndarray]:
         """Return w and the solver's states by name, with a row for each client in order of id."""
@@ -268,6 +259,41 @@ class Simulator:
             plan.p[d, :count] = p[order][mine]
         return plan
 
+    def _work(
+        self, active: np.ndarray, tau: np.ndarray, eta: float, gamma: float
+    ) -> tuple[Plan, Step]:
+        S = self.s[active].sum()
+        p = self.s[active] / S
+        step = Step(
+            eta=eta,
+            gamma=gamma,
+            tau_mean=p @ tau,
+            tau_harmonic=1 / (p / tau).sum(),
+            share=S / self.s.sum(),
+        )
+        return self._plan(active, tau, p), Step(*np.array(step, self.precision))
+
+    def _cover(self, active: np.ndarray, whole: bool) -> Plan:
+        covered = np.arange(len(self.s)) if whole else active
+        return self._plan(covered, np.isin(covered, active), self.s[covered])
+
+    def _on_devices(self, make: Callable[..., Any], *args: Any) -> Any:
+        """Return make(*args) on the devices; in a stage each round asks for the same."""
+        key = (make.__name__, *(a.tobytes() if isinstance(a, np.ndarray) else a for a in args))
+        if key not in self._kept:
+            if len(self._kept) >= 8:
+                self._kept.clear()
+            sharding = {
+                Plan: NamedSharding(self.mesh, PartitionSpec(CLIENTS)),
+                Step: NamedSharding(self.mesh, PartitionSpec()),
+            }
+            self._kept[key] = jax.tree.map(
+                lambda part: jax.device_put(part, sharding[type(part)]),
+                make(*args),
+                is_leaf=lambda part: type(part) in sharding,
+            )
+        return self._kept[key]
+
     def _in_precision(self) -> AbstractContextManager[Any]:
         return jax.enable_x64(self.precision == "float64")
 
@@ -296,7 +322,7 @@ def _devices() -> list[Any]:
 def _chunk(size: int, rows: int, slots: int) -> int:
     """Return how many clients a core works on side by side.
 
-    A step of a small model takes less time than starting it, so many clients share one; a
-    large one fills the core's caches alone.
+    A step of a tiny model takes less time than starting it, so several clients share one; a
+    larger one is quickest alone, where it fills the core's caches (benchmarks/round.py).
     """
-    return max(1, min(64, slots, 2**18 // (size * rows)))
+    return max(1, min(16, slots, 4096 // (size * rows)))

@@ -5,8 +5,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, final
 
-from flanp.checks import require
+from flanp.checks import BadInput, require
+from flanp.data.federated import FederatedData
 from flanp.measurement import Measurement
+from flanp.problems import Constants, Problem
 from flanp.stage import Stage
 
 Memory = dict[str, Any]
@@ -34,20 +36,36 @@ class StageRule(ABC):
 class StatisticalAccuracy(StageRule):
     """The paper's test, ||grad L_n(w)||^2 <= 2 mu V_ns with V_ns = c/(n s): mu and c are known."""
 
-    mu: float
-    """Strong convexity of the loss."""
-    c: float
-    """The constant of the statistical accuracy V_ns = c/(n s)."""
+    mu: float | None = None
+    """Strong convexity of the loss; the problem's own if left out."""
+    c: float | None = None
+    """The constant of the statistical accuracy V_ns = c/(n s); the problem's own if left out."""
 
     def __post_init__(self) -> None:
-        require(self.mu > 0, "mu", self.mu, "a positive number")
-        require(self.c > 0, "c", self.c, "a positive number")
+        require(self.mu is None or self.mu > 0, "mu", self.mu, "a positive number")
+        require(self.c is None or self.c > 0, "c", self.c, "a positive number")
+
+    def complete(self, problem: Problem, data: FederatedData) -> "StatisticalAccuracy":
+        """Return the rule with the constants of a problem in place of those left out."""
+        if self.mu is not None and self.c is not None:
+            return self
+        constants = problem.constants(data) or Constants(math.nan, math.nan)
+        mu = self.mu or constants.mu
+        c = self.c or constants.c
+        if c is None or math.isnan(mu):
+            raise BadInput(
+                f"mu and c of {type(problem).__name__} are not known: give them to the rule "
+                "StatisticalAccuracy, or use GradientNoise, which needs neither"
+            )
+        return StatisticalAccuracy(mu, c)
 
     def met(
         self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None  # noqa: ARG002
     ) -> tuple[bool, Memory]:
         """Test ||grad L_n||^2 <= 2 mu c/(n s)."""
         assert seen is not None
+        assert self.mu is not None
+        assert self.c is not None
         V_ns = self.c / seen.samples
         return seen.grad_norm_sq <= 2 * self.mu * V_ns, memory
 

@@ -65,7 +65,7 @@ class Digits(Source):
 
     >>> data = Digits(clients=10).load(seed=0)
     >>> data.N, data.classes, int(data.s.sum()), len(data.test[0])
-    (10, 10, 1437, 360)
+    (10, 10, 1438, 359)
     """
 
     clients: int = 20

@@ -1,0 +1,205 @@
+"""The command line."""
+
+import sys
+import time
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from flanp.checks import BadInput, nearest
+from flanp.config import Config, default_text, load_config
+
+CHECKPOINT_SECONDS = 60.0
+
+app = typer.Typer(
+    help="Federated learning that finishes sooner when clients differ in speed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+ConfigFile = Annotated[Path | None, typer.Argument(help="TOML file.", show_default=False)]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a value: a.b=c. May be repeated.", show_default=False),
+]
+Out = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default=False)]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace results that are there.")]
+
+
+def main() -> None:
+    """Run the command line; exit codes: 0 done, 1 failed, 2 bad input, 130 interrupted."""
+    app()
+
+
+def _exit_codes(command: Callable[..., None]) -> Callable[..., None]:
+    @wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        from flanp.simulation import Diverged
+
+        try:
+            command(*args, **kwargs)
+        except BadInput as error:
+            _say(f"flanp: {error}")
+            raise typer.Exit(2) from None
+        except Diverged as error:
+            _say(f"flanp: {error}")
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            _say("flanp: interrupted")
+            raise typer.Exit(130) from None
+
+    return wrapped
+
+
+@app.command()
+@_exit_codes
+def run(
+    config: Annotated[Path, typer.Argument(help="TOML file.")],
+    method: Annotated[
+        str | None, typer.Option(help="Which method, where the file has several.")
+    ] = None,
+    set_: Set = None,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+) -> None:
+    """Run one method and save its history, model and curves."""
+    from flanp.plots import plot_run
+    from flanp.report import print_run
+    from flanp.simulation import Diverged, Simulation
+
+    loaded = load_config(config, set_ or ())
+    name, chosen = _choose(loaded, method)
+    folder = out or Path("runs") / config.stem
+    if not resume:
+        _claim(folder, "history.csv", overwrite)
+    s = loaded.settings
+    target = s.target
+    if isinstance(target, str):
+        from flanp.comparison import resolve_target
+
+        target = resolve_target(target, loaded.problem, loaded.data.load(s.seed))
+    simulation = Simulation(
+        loaded.problem, loaded.data, chosen.solver, chosen.participation, chosen.stop, chosen.work,
+        loaded.speeds, seed=s.seed, target=target, max_rounds=s.max_rounds, max_time=s.max_time,
+        record_every=s.record_every, precision=s.precision, resume=folder if resume else None,
+    )
+    simulation.history.about["config"] = loaded.raw
+    _run_to_end(simulation, name, folder)
+    plot_run(simulation.history, folder / "curves")
+    print_run(_console(), name, simulation.history)
+    print(f"saved in {folder}/")
+
+
+def _run_to_end(simulation: Any, name: str, folder: Path) -> None:
+    """Run, saving now and then, and whatever happens in the end."""
+    from flanp.progress import Progress
+
+    saved = time.monotonic()
+    try:
+        with Progress(name) as shown:
+            for row in simulation:
+                shown.row(row, len(simulation.sizes), simulation.engine.s.size)
+                if time.monotonic() - saved > CHECKPOINT_SECONDS:
+                    simulation.save(folder)
+                    saved = time.monotonic()
+    except KeyboardInterrupt:
+        simulation.history.about["ended"] = "interrupted"
+        simulation.save(folder)
+        _say(f"flanp: interrupted; saved in {folder}/. Go on with --resume")
+        raise typer.Exit(130) from None
+    except Exception:
+        simulation.history.save(folder)
+        _say(f"the history up to there is saved in {folder}/")
+        raise
+    simulation.save(folder)
+    simulation.save_params(folder)
+
+
+@app.command()
+@_exit_codes
+def compare(
+    config: ConfigFile = None,
+    set_: Set = None,
+    out: Out = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Compare methods on the same data, model and speeds, over several seeds."""
+    from flanp.comparison import Comparison
+    from flanp.comparison import compare as run_comparison
+    from flanp.plots import plot_comparison
+    from flanp.report import print_comparison
+
+    loaded = load_config(config, set_ or ())
+    folder = out or Path("runs") / (config.stem if config else "compare")
+    _claim(folder, "comparison.json", overwrite)
+    s = loaded.settings
+    result = Comparison(about={"config": loaded.raw})
+    interrupted = False
+    try:
+        run_comparison(
+            loaded.problem, loaded.data, loaded.methods, loaded.speeds, seeds=s.seeds,
+            target=s.target, partial=result, max_rounds=s.max_rounds, max_time=s.max_time,
+            record_every=s.record_every, precision=s.precision,
+        )
+    except KeyboardInterrupt:
+        interrupted = True
+    result.save(folder)
+    if result.targets:
+        plot_comparison(result, folder / "curves")
+        print_comparison(_console(), loaded, result)
+    if interrupted:
+        _say(f"flanp: interrupted after {len(result.targets)} of {s.seeds} seeds; saved in {folder}/")
+        raise typer.Exit(130)
+    print(f"curves: {folder / 'curves.png'}   all numbers: {folder / 'comparison.json'}")
+
+
+@app.command()
+@_exit_codes
+def init(
+    file: Annotated[Path, typer.Argument(help="File to write.")] = Path("flanp.toml"),
+) -> None:
+    """Write a commented configuration to start from."""
+    if file.exists():
+        raise BadInput(f"{file} exists already: choose another name")
+    file.write_text(default_text(), "utf-8")
+    print(f"wrote {file}; try: flanp compare {file}")
+
+
+def _choose(config: Config, name: str | None) -> tuple[str, Any]:
+    methods = config.methods
+    if name is None:
+        if len(methods) > 1:
+            raise BadInput(
+                f"the file has {len(methods)} methods: choose one with --method, "
+                f"or run them all with `flanp compare`; there are: {', '.join(methods)}"
+            )
+        name = next(iter(methods))
+    if name not in methods:
+        raise BadInput(f"--method {name}: unknown{nearest(name, methods)}")
+    return name, methods[name]
+
+
+def _claim(folder: Path, mark: str, overwrite: bool) -> None:
+    """Refuse a folder that holds results already."""
+    if (folder / mark).exists() and not overwrite:
+        raise BadInput(
+            f"{folder}/ holds results already: choose another folder with --out, "
+            "or replace them with --overwrite"
+        )
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder} is a file: choose another folder with --out")
+
+
+def _console() -> Console:
+    """Return a console; in a file or a pipe, lines are as wide as the tables need."""
+    return Console(width=None if sys.stdout.isatty() else 140)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

@@ -1,0 +1,246 @@
+"""Comparing methods on the same data, model and speeds, over several seeds."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from flanp.algorithm import Method
+from flanp.checks import BadInput
+from flanp.data import FederatedData, Source
+from flanp.files import write_atomically
+from flanp.history import History
+from flanp.participation import Everyone
+from flanp.problems import Problem
+from flanp.progress import Progress
+from flanp.simulation import Diverged, Simulation
+from flanp.speeds import Speeds
+
+STATISTICAL_ACCURACY = "statistical accuracy"
+
+
+class SpeedUp(NamedTuple):
+    """How many times sooner one method reaches the target than another."""
+
+    mean: float
+    """Geometric mean over the seeds."""
+    low: float
+    """Lower end of the 95% interval of that mean; NaN with fewer than two seeds."""
+    high: float
+    """Upper end."""
+    seeds: int
+    """On how many seeds both reached the target."""
+
+
+@dataclass
+class Comparison:
+    """The histories of several methods over several seeds, and what they say."""
+
+    histories: dict[str, list[History]] = field(default_factory=dict)
+    """For each method a history for each seed."""
+    baselines: tuple[str, ...] = ()
+    """The methods that the others are set against: those in which everyone takes part."""
+    targets: list[dict[str, float]] = field(default_factory=list)
+    """The target of each seed, such as {"loss": 0.3}."""
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def times(self, method: str) -> np.ndarray:
+        """Return the virtual time to the target on each seed; NaN where it was not reached."""
+        times = [history.time_to(**target) for history, target in self._pairs(method)]
+        return np.array([math.nan if time is None else time for time in times])
+
+    def rounds(self, method: str) -> np.ndarray:
+        """Return the rounds to the target on each seed; NaN where it was not reached."""
+        rounds = [history.rounds_to(**target) for history, target in self._pairs(method)]
+        return np.array([math.nan if r is None else r for r in rounds])
+
+    def _pairs(self, method: str) -> Iterator[tuple[History, dict[str, float]]]:
+        # An interrupted comparison has runs of a seed that has no target yet.
+        return zip(self.histories[method], self.targets, strict=False)
+
+    def waiting(self, method: str) -> float:
+        """Return the share of their time that participants spent waiting for the slowest."""
+        shares = []
+        for history in self.histories[method]:
+            seconds = np.diff(history.column("time"))
+            if seconds.sum() > 0:
+                shares.append(np.average(history.column("waiting")[1:], weights=seconds))
+        return float(np.mean(shares)) if shares else math.nan
+
+    def speed_up(self, method: str, baseline: str) -> SpeedUp:
+        """Return how much sooner a method reaches the target than a baseline.
+
+        The ratio is taken on each seed, where both have the same data and speeds. Its
+        geometric mean gets Student's interval on the logarithms.
+        """
+        return speed_up(self.times(baseline), self.times(method))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the table: a row for each method."""
+        return [
+            {
+                "method": name,
+                "reached": int(np.isfinite(self.times(name)).sum()),
+                "seeds": len(self.targets),
+                "rounds": _mean(self.rounds(name)),
+                "time": _mean(self.times(name)),
+                "waiting": self.waiting(name),
+                "speed_up": {b: self.speed_up(name, b)._asdict() for b in self.baselines},
+            }
+            for name in self.histories
+        ]
+
+    def save(self, folder: Path | str) -> None:
+        """Write comparison.json, and each run's history into a folder of its own."""
+        folder = Path(folder)
+        for name, histories in self.histories.items():
+            for seed, history in enumerate(histories):
+                history.save(folder / slug(name) / f"seed-{seed}")
+        result = {**self.about, "targets": self.targets, "methods": self.rows()}
+        write_atomically(folder / "comparison.json", json.dumps(result, indent=2, default=str) + "\n")
+
+
+def compare(
+    problem: Problem,
+    data: FederatedData | Source,
+    methods: dict[str, Method],
+    speeds: Speeds | None = None,
+    *,
+    seeds: int = 5,
+    target: dict[str, float] | str | None = None,
+    progress: bool = True,
+    partial: Comparison | None = None,
+    **options: Any,
+) -> Comparison:
+    """Run several methods on the same data, start model and speeds, for seeds 0, 1, 2, ...
+
+    Args:
+        problem: what is minimised.
+        data: the clients' samples, or a source that loads them for each seed.
+        methods: the methods by name.
+        speeds: seconds per local step, drawn for each seed.
+        seeds: how many.
+        target: for instance {"loss": 0.3}; or "statistical accuracy", which is
+            ||grad L_N||^2 <= 2 mu c/(N s) where the problem knows mu and c. Without one it is the
+            lowest loss that every method reaches within the limits, on each seed.
+        progress: show progress where it takes over two seconds.
+        partial: a comparison to fill, which then holds what was done if this is interrupted.
+        options: keywords of `Simulation`.
+
+    >>> from flanp import data, participation, problems, solvers, stopping, work
+    >>> gate, rule, ten = solvers.FedGATE(eta=0.1), stopping.GradientNoise(), work.Equal(tau=10)
+    >>> result = compare(
+    ...     problems.LinearRegression(),
+    ...     data.Synthetic(clients=16, samples=50),
+    ...     {
+    ...         "FLANP": Method(gate, participation.Flanp(n0=1), rule, ten),
+    ...         "FedGATE": Method(gate, participation.Everyone(), rule, ten),
+    ...     },
+    ...     seeds=2,
+    ...     target="statistical accuracy",
+    ... )
+    >>> result.speed_up("FLANP", "FedGATE").mean > 1
+    True
+    """
+    if not methods:
+        raise BadInput("there is nothing to compare: give at least one method")
+    if seeds < 1:
+        raise BadInput(f"seeds = {seeds}: it must be 1 or more")
+    result = partial if partial is not None else Comparison()
+    result.histories = {name: [] for name in methods}
+    result.baselines = tuple(
+        name for name, method in methods.items() if isinstance(method.participation, Everyone)
+    )
+    with Progress("", total=seeds * len(methods), enabled=progress) as shown:
+        for seed in range(seeds):
+            loaded = data.load(seed) if isinstance(data, Source) else data
+            goal = resolve_target(target, problem, loaded)
+            for name, method in methods.items():
+                shown.title = f"{name}, seed {seed}"
+                history = _run(problem, loaded, method, speeds, seed, goal, shown, options)
+                result.histories[name].append(history)
+                shown.advance()
+            runs = [histories[-1] for histories in result.histories.values()]
+            result.targets.append(goal or _common_target(runs))
+    return result
+
+
+def speed_up(slow: np.ndarray, fast: np.ndarray) -> SpeedUp:
+    """Return the geometric mean of slow/fast over the seeds, with its 95% interval.
+
+    >>> speed_up(np.array([20.0, 20.0, np.nan]), np.array([10.0, 10.0, 10.0]))
+    SpeedUp(mean=2.0, low=2.0, high=2.0, seeds=2)
+    """
+    both = np.isfinite(slow) & np.isfinite(fast) & (fast > 0) & (slow > 0)
+    logs = np.log(slow[both] / fast[both])
+    if len(logs) == 0:
+        return SpeedUp(math.nan, math.nan, math.nan, 0)
+    mean = logs.mean()
+    half = math.nan
+    if len(logs) > 1:
+        error = logs.std(ddof=1) / math.sqrt(len(logs))
+        half = stats.t.ppf(0.975, len(logs) - 1) * error
+    low, high = mean - half, mean + half
+    return SpeedUp(*(float(np.exp(x)) for x in (mean, low, high)), len(logs))
+
+
+def slug(name: str) -> str:
+    """Return a name that can be a folder's.
+
+    >>> slug("FLANP (no idle)")
+    'flanp-no-idle'
+    """
+    words = "".join(ch if ch.isalnum() else " " for ch in name.lower()).split()
+    return "-".join(words) or "method"
+
+
+def _run(
+    problem: Problem,
+    data: FederatedData,
+    method: Method,
+    speeds: Speeds | None,
+    seed: int,
+    target: dict[str, float] | None,
+    shown: Progress,
+    options: dict[str, Any],
+) -> History:
+    run = Simulation(
+        problem, data, method.solver, method.participation, method.stop, method.work, speeds,
+        seed=seed, target=target, endless=True, **options,
+    )
+    try:
+        for row in run:
+            shown.row(row, len(run.sizes), data.N)
+    except Diverged as error:
+        return error.history
+    return run.history
+
+
+def resolve_target(
+    target: dict[str, float] | str | None, problem: Problem, data: FederatedData
+) -> dict[str, float] | None:
+    """Return a target as a level, where it was given as "statistical accuracy"."""
+    if not isinstance(target, str):
+        return target
+    if target != STATISTICAL_ACCURACY:
+        raise BadInput(f"target = {target!r}: it must be {STATISTICAL_ACCURACY!r} or a level")
+    constants = problem.constants(data)
+    if constants is None or constants.c is None:
+        raise BadInput(
+            f"the statistical accuracy of {type(problem).__name__} is not known: give a level, "
+            "such as loss = 0.3, as the target"
+        )
+    return {"grad_norm_sq": float(2 * constants.mu * constants.c / data.s.sum())}
+
+
+def _common_target(runs: list[History]) -> dict[str, float]:
+    return {"loss": max(float(np.nanmin(run.column("loss"))) for run in runs)}
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(np.mean(values)) if np.isfinite(values).all() and len(values) else math.nan

@@ -1,0 +1,72 @@
+"""Results as tables for a person."""
+
+import math
+
+from rich.console import Console
+from rich.table import Table
+
+from flanp.comparison import Comparison
+from flanp.config import Config
+from flanp.history import History
+
+
+def print_run(console: Console, name: str, history: History) -> None:
+    """Print a run's stages and how it ended."""
+    table = Table(title=name, title_justify="left", box=None)
+    for heading in ("stage", "clients", "rounds", "time", "loss"):
+        table.add_column(heading, justify="right")
+    for stage in history.stages():
+        table.add_row(
+            str(stage["stage"] + 1), str(stage["n"]), str(stage["rounds"]),
+            f"{stage['time']:,.1f}", f"{stage['loss']:.4g}",
+        )
+    console.print(table)
+    last = history.rows[-1]
+    metric = history.about.get("metric")
+    extra = f", {metric} {last.metric:.4g}" if metric and last.metric is not None else ""
+    console.print(
+        f"{history.about['ended']}: {last.round} rounds, virtual time {last.time:,.1f}, "
+        f"loss {last.loss:.4g}{extra}",
+        highlight=False,
+    )
+
+
+def print_comparison(console: Console, config: Config, result: Comparison) -> None:
+    """Print the table of times to the target and speed-ups."""
+    seeds = len(result.targets)
+    console.print(_headline(config, result), highlight=False)
+    table = Table(box=None)
+    table.add_column("method")
+    for heading in ("rounds", "time", *(f"vs {b} (95%)" for b in result.baselines), "waiting"):
+        table.add_column(heading, justify="right")
+    for row in result.rows():
+        missed = seeds - row["reached"]
+        time = f"{row['time']:,.0f}" if not missed else f"missed on {missed}/{seeds}"
+        ups = [_speed_up(row["speed_up"][b]) for b in result.baselines]
+        rounds = "–" if math.isnan(row["rounds"]) else f"{row['rounds']:.0f}"
+        waiting = "–" if math.isnan(row["waiting"]) else f"{row['waiting']:.0%}"
+        table.add_row(row["method"], rounds, time, *ups, waiting)
+    console.print(table)
+
+
+def _headline(config: Config, result: Comparison) -> str:
+    history = next(iter(result.histories.values()))[0]
+    about = history.about
+    levels = {f"{name} <= {value:.3g}" for target in result.targets for name, value in target.items()}
+    level = levels.pop() if len(levels) == 1 else "its own level on each seed"
+    given = config.settings.target
+    if isinstance(given, str):
+        level = f"{given} of all data ({level})"
+    elif given is None:
+        level = f"the lowest loss that all methods reach ({level})"
+    return (
+        f"{about['problem']['name']}, {about['clients']} clients, {about['samples']:,} samples, "
+        f"speeds {about['speeds']['name']}, {len(result.targets)} seeds; target: {level}"
+    )
+
+
+def _speed_up(up: dict[str, float]) -> str:
+    if up["seeds"] == 0:
+        return "–"
+    mean = f"{up['mean']:.2f}x"
+    return mean if math.isnan(up["low"]) else f"{mean} [{up['low']:.2f}, {up['high']:.2f}]"
