@@ -81,7 +81,9 @@ def main():
         w, history = flanp(grad_linear, data, T, np.zeros(d), n0=n0, **settings)
         times[name] = history[-1][2]
         error = np.linalg.norm(w - w_true)
-        print(f"{name:8} {len(history):4} rounds, time {times[name]:8.1f}, |w - w_true| {error:.3f}")
+        print(
+            f"{name:8} {len(history):4} rounds, time {times[name]:8.1f}, |w - w_true| {error:.3f}"
+        )
         for n in sorted({n for n, _, _ in history}):
             print(f"         n = {n:3}: {sum(m == n for m, _, _ in history):3} rounds")
     print(f"FLANP is {times['FedGATE'] / times['FLANP']:.1f} times as fast")

@@ -59,17 +59,34 @@ def test_equals_the_single_file_version(oracle, precision, N, n0, growth, batch,
         mu, c = 0.5, 2.0
         settings = {"eta": 0.05, "gamma": 0.8}
         _, expected = oracle.flanp(
-            oracle.grad_linear, clients, T, np.zeros(3), tau=7, n0=n0, growth=growth, mu=mu, c=c,
+            oracle.grad_linear,
+            clients,
+            T,
+            np.zeros(3),
+            tau=7,
+            n0=n0,
+            growth=growth,
+            mu=mu,
+            c=c,
             rows=None if batch is None else batches(seed, [len(y) for _, y in clients], batch),
-            max_rounds=60, **settings,
+            max_rounds=60,
+            **settings,
         )
         clock = Clock(T, jitter=0.0, seed=seed)
         method = Method(
-            FedGATE(**settings), Flanp(n0, growth), StatisticalAccuracy(mu, c), Equal(tau=7, batch=batch)
+            FedGATE(**settings),
+            Flanp(n0, growth),
+            StatisticalAccuracy(mu, c),
+            Equal(tau=7, batch=batch),
         )
         engine = Simulator(
-            LinearRegression(), from_clients(clients), method.solver, clock.ranking,
-            batch=batch, seed=seed, precision=precision,
+            LinearRegression(),
+            from_clients(clients),
+            method.solver,
+            clock.ranking,
+            batch=batch,
+            seed=seed,
+            precision=precision,
         )
         states = flanp(engine, method, clock, State(engine.start()))
         got = [

@@ -20,23 +20,24 @@ def save_checkpoint(folder: Path, engine: Simulator, state: State, about: dict[s
     """Write a state into a folder; `about` says which run it belongs to."""
     folder.mkdir(parents=True, exist_ok=True)
     numbers = {name: getattr(state, name) for name in NUMBERS}
-    metadata = {"state": json.dumps(numbers), "about": json.dumps(about, default=str)}
-    write_atomically(folder / FILE, save(engine.save(state.model), metadata=metadata))
+    # One entry: the format does not keep the order of several, and same runs give same bytes.
+    note = json.dumps({"state": numbers, "about": about}, default=str)
+    write_atomically(folder / FILE, save(engine.save(state.model), metadata={"flanp": note}))
 
 
 def load_checkpoint(folder: Path, engine: Simulator, about: dict[str, Any]) -> State:
     """Return the state that was saved; it must be of the same run."""
     try:
         with safe_open(folder / FILE, framework="numpy") as file:
-            metadata = file.metadata()
+            note = json.loads(file.metadata()["flanp"])
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise BadInput(f"{folder}: there is no checkpoint to resume from ({error})") from error
-    saved, given = json.loads(metadata["about"]), json.loads(json.dumps(about, default=str))
+    saved, given = note["about"], json.loads(json.dumps(about, default=str))
     changed = sorted(key for key in given if given[key] != saved.get(key))
     if changed:
         raise BadInput(
             f"{folder}: its checkpoint is of another run: {', '.join(changed)} differ. "
             "Resume with the same configuration, or start anew with --overwrite"
         )
-    return State(model=engine.load(arrays), **json.loads(metadata["state"]))
+    return State(model=engine.load(arrays), **note["state"])

@@ -17,6 +17,7 @@ CHECKPOINT_SECONDS = 60.0
 
 app = typer.Typer(
     help="Federated learning that finishes sooner when clients differ in speed.",
+    invoke_without_command=True,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -34,6 +35,17 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace results th
 def main() -> None:
     """Run the command line; exit codes: 0 done, 1 failed, 2 bad input, 130 interrupted."""
     app()
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        from flanp import __version__
+
+        print(f"flanp {__version__}")
+        raise typer.Exit
 
 
 def _exit_codes(command: Callable[..., None]) -> Callable[..., None]:
@@ -66,12 +78,14 @@ def run(
     set_: Set = None,
     out: Out = None,
     overwrite: Overwrite = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run.")
+    ] = False,
 ) -> None:
     """Run one method and save its history, model and curves."""
     from flanp.plots import plot_run
     from flanp.report import print_run
-    from flanp.simulation import Diverged, Simulation
+    from flanp.simulation import Simulation
 
     loaded = load_config(config, set_ or ())
     name, chosen = _choose(loaded, method)
@@ -85,9 +99,20 @@ def run(
 
         target = resolve_target(target, loaded.problem, loaded.data.load(s.seed))
     simulation = Simulation(
-        loaded.problem, loaded.data, chosen.solver, chosen.participation, chosen.stop, chosen.work,
-        loaded.speeds, seed=s.seed, target=target, max_rounds=s.max_rounds, max_time=s.max_time,
-        record_every=s.record_every, precision=s.precision, resume=folder if resume else None,
+        loaded.problem,
+        loaded.data,
+        chosen.solver,
+        chosen.participation,
+        chosen.stop,
+        chosen.work,
+        loaded.speeds,
+        seed=s.seed,
+        target=target,
+        max_rounds=s.max_rounds,
+        max_time=s.max_time,
+        record_every=s.record_every,
+        precision=s.precision,
+        resume=folder if resume else None,
     )
     simulation.history.about["config"] = loaded.raw
     _run_to_end(simulation, name, folder)
@@ -143,9 +168,17 @@ def compare(
     interrupted = False
     try:
         run_comparison(
-            loaded.problem, loaded.data, loaded.methods, loaded.speeds, seeds=s.seeds,
-            target=s.target, partial=result, max_rounds=s.max_rounds, max_time=s.max_time,
-            record_every=s.record_every, precision=s.precision,
+            loaded.problem,
+            loaded.data,
+            loaded.methods,
+            loaded.speeds,
+            seeds=s.seeds,
+            target=s.target,
+            partial=result,
+            max_rounds=s.max_rounds,
+            max_time=s.max_time,
+            record_every=s.record_every,
+            precision=s.precision,
         )
     except KeyboardInterrupt:
         interrupted = True
@@ -154,7 +187,9 @@ def compare(
         plot_comparison(result, folder / "curves")
         print_comparison(_console(), loaded, result)
     if interrupted:
-        _say(f"flanp: interrupted after {len(result.targets)} of {s.seeds} seeds; saved in {folder}/")
+        _say(
+            f"flanp: interrupted after {len(result.targets)} of {s.seeds} seeds; saved in {folder}/"
+        )
         raise typer.Exit(130)
     print(f"curves: {folder / 'curves.png'}   all numbers: {folder / 'comparison.json'}")
 

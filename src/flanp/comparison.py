@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,7 +103,9 @@ class Comparison:
             for seed, history in enumerate(histories):
                 history.save(folder / slug(name) / f"seed-{seed}")
         result = {**self.about, "targets": self.targets, "methods": self.rows()}
-        write_atomically(folder / "comparison.json", json.dumps(result, indent=2, default=str) + "\n")
+        write_atomically(
+            folder / "comparison.json", json.dumps(result, indent=2, default=str) + "\n"
+        )
 
 
 def compare(
@@ -162,8 +165,23 @@ def compare(
             goal = resolve_target(target, problem, loaded)
             for name, method in methods.items():
                 shown.title = f"{name}, seed {seed}"
-                history = _run(problem, loaded, method, speeds, seed, goal, shown, options)
-                result.histories[name].append(history)
+                run = Simulation(
+                    problem,
+                    loaded,
+                    method.solver,
+                    method.participation,
+                    method.stop,
+                    method.work,
+                    speeds,
+                    seed=seed,
+                    target=goal,
+                    endless=True,
+                    **options,
+                )
+                result.histories[name].append(run.history)
+                with suppress(Diverged):  # its history says so, and that it missed the target
+                    for row in run:
+                        shown.row(row, len(run.sizes), loaded.N)
                 shown.advance()
             runs = [histories[-1] for histories in result.histories.values()]
             result.targets.append(goal or _common_target(runs))
@@ -185,8 +203,8 @@ def speed_up(slow: np.ndarray, fast: np.ndarray) -> SpeedUp:
     if len(logs) > 1:
         error = logs.std(ddof=1) / math.sqrt(len(logs))
         half = stats.t.ppf(0.975, len(logs) - 1) * error
-    low, high = mean - half, mean + half
-    return SpeedUp(*(float(np.exp(x)) for x in (mean, low, high)), len(logs))
+    mean, low, high = (float(np.exp(x)) for x in (mean, mean - half, mean + half))
+    return SpeedUp(mean, low, high, len(logs))
 
 
 def slug(name: str) -> str:
@@ -197,28 +215,6 @@ def slug(name: str) -> str:
     """
     words = "".join(ch if ch.isalnum() else " " for ch in name.lower()).split()
     return "-".join(words) or "method"
-
-
-def _run(
-    problem: Problem,
-    data: FederatedData,
-    method: Method,
-    speeds: Speeds | None,
-    seed: int,
-    target: dict[str, float] | None,
-    shown: Progress,
-    options: dict[str, Any],
-) -> History:
-    run = Simulation(
-        problem, data, method.solver, method.participation, method.stop, method.work, speeds,
-        seed=seed, target=target, endless=True, **options,
-    )
-    try:
-        for row in run:
-            shown.row(row, len(run.sizes), data.N)
-    except Diverged as error:
-        return error.history
-    return run.history
 
 
 def resolve_target(

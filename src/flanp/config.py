@@ -3,13 +3,12 @@
 import importlib
 import sys
 import tomllib
-import types
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -29,7 +28,11 @@ FAMILIES: dict[str, dict[str, type]] = {
     "split": _family(data.IID, data.Dirichlet, data.ByLabel),
     "problem": _family(problems.LinearRegression, problems.LogisticRegression, problems.MLP),
     "speeds": _family(
-        speeds.Uniform, speeds.Exponential, speeds.Homogeneous, speeds.LogNormal, speeds.Measured,
+        speeds.Uniform,
+        speeds.Exponential,
+        speeds.Homogeneous,
+        speeds.LogNormal,
+        speeds.Measured,
         speeds.FromCSV,
     ),
     "solver": _family(
@@ -40,8 +43,12 @@ FAMILIES: dict[str, dict[str, type]] = {
         participation.Flanp, participation.Everyone, participation.RandomK, participation.FastestK
     ),
     "stop": _family(
-        stopping.GradientNoise, stopping.StatisticalAccuracy, stopping.Halving,
-        stopping.FixedRounds, stopping.Authors, stopping.Never,
+        stopping.GradientNoise,
+        stopping.StatisticalAccuracy,
+        stopping.Halving,
+        stopping.FixedRounds,
+        stopping.Authors,
+        stopping.Never,
     ),
     "work": _family(work.Equal, work.SpeedMatched),
 }
@@ -108,7 +115,9 @@ def build(raw: dict[str, Any], folder: Path) -> Config:
     for key in raw:
         if key not in known:
             raise BadInput(f"{key}: unknown key{nearest(key, known)}")
-    settings = _validated(Settings, {k: v for k, v in raw.items() if k in Settings.model_fields}, "")
+    settings = _validated(
+        Settings, {k: v for k, v in raw.items() if k in Settings.model_fields}, ""
+    )
     for key in ("problem", "data"):
         if key not in raw:
             raise BadInput(f"{key}: it is missing; add a table [{key}] with a name")
@@ -124,7 +133,11 @@ def build(raw: dict[str, Any], folder: Path) -> Config:
 
 def _methods(raw: dict[str, Any], folder: Path) -> dict[str, Method]:
     """Build the methods: each takes the parts that it does not have from the top level."""
-    shared = {"participation": "Flanp", "stop": "GradientNoise", "work": {"name": "Equal", "tau": 10}}
+    shared = {
+        "participation": "Flanp",
+        "stop": "GradientNoise",
+        "work": {"name": "Equal", "tau": 10},
+    }
     shared |= {key: raw[key] for key in METHOD_PARTS if key in raw}
     tables = raw.get("methods", {"": {}})
     if not isinstance(tables, dict) or not tables:
@@ -139,7 +152,9 @@ def _methods(raw: dict[str, Any], folder: Path) -> dict[str, Method]:
                 raise BadInput(f"{where}{key}: unknown key{nearest(key, METHOD_PARTS)}")
         parts = shared | table
         if "solver" not in parts:
-            raise BadInput(f'{where}solver: it is missing; for instance {{name="FedGATE", eta=0.05}}')
+            raise BadInput(
+                f'{where}solver: it is missing; for instance {{name="FedGATE", eta=0.05}}'
+            )
         built = {key: _part(key, parts[key], where + key, folder) for key in METHOD_PARTS}
         methods[name or type(built["solver"]).__name__] = Method(**built)
     return methods

@@ -117,23 +117,22 @@ class History:
         except (OSError, ValueError) as error:
             raise BadInput(f"{folder}: no history of a run can be read there: {error}") from error
         del about["columns"], about["rounds"]
-        whole = ("round", "stage", "n")
-        rows = [
-            Row(
-                **{
-                    name: None if text == "" else int(text) if name in whole else float(text)
-                    for name, text in record.items()
-                }
-            )
-            for record in records
-        ]
-        return cls(rows, about)
+        return cls([_parse(record) for record in records], about)
 
     def _first(self, target: dict[str, float]) -> Row | None:
         if len(target) != 1:
             raise BadInput(f"give one target, one of {', '.join(TARGETS)}")
-        (name, value), = target.items()
+        ((name, value),) = target.items()
         if name not in TARGETS:
             raise BadInput(f"no target can be set on {name!r}{nearest(name, TARGETS)}")
         reached = np.flatnonzero(self.column(name) <= value)
         return self.rows[reached[0]] if len(reached) else None
+
+
+def _parse(record: dict[str, str]) -> Row:
+    whole = ("round", "stage", "n")
+    values: dict[str, Any] = {
+        name: None if text == "" else int(text) if name in whole else float(text)
+        for name, text in record.items()
+    }
+    return Row(**values)

@@ -63,8 +63,14 @@ class Plan(NamedTuple):
 @partial(jax.jit, static_argnums=0, donate_argnums=2)
 def restart(program: Program, w: jax.Array, clients: Any) -> tuple[Any, Any]:
     """Return the solver's start states; the clients' room is used again."""
-    server, client = program.solver.start(w)
-    return server, jax.tree.map(lambda room, a: jnp.broadcast_to(a, room.shape), clients, client)
+
+    def on_device(w: jax.Array, clients: Any) -> tuple[Any, Any]:
+        server, client = program.solver.start(w)
+        spread = jax.tree.map(lambda room, a: jnp.broadcast_to(a, room.shape), clients, client)
+        return server, _varying(spread)
+
+    specs = (P(), P(CLIENTS))
+    return _on_devices(program, on_device, specs, specs)(w, clients)
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=(3, 4))
@@ -85,8 +91,14 @@ def round_(
     key = jax.random.fold_in(jax.random.fold_in(key, 1), number)
 
     def on_device(
-        w: jax.Array, server: Any, clients: Any, inbox: Any, shard: Shard, plan: Plan,
-        step: Step, key: jax.Array,
+        w: jax.Array,
+        server: Any,
+        clients: Any,
+        inbox: Any,
+        shard: Shard,
+        plan: Plan,
+        step: Step,
+        key: jax.Array,
     ) -> tuple[jax.Array, Any, Any, Any]:
         plan = Plan(*(a[0] for a in plan))
         my_w, my_server, my_step = _varying((w, server, step))
@@ -116,7 +128,9 @@ def round_(
         return w, server, clients, inbox
 
     return _on_devices(
-        program, on_device, (P(), P(), P(CLIENTS), P(CLIENTS), P(CLIENTS), P(CLIENTS), P(), P()),
+        program,
+        on_device,
+        (P(), P(), P(CLIENTS), P(CLIENTS), P(CLIENTS), P(CLIENTS), P(), P()),
         (P(), P(), P(CLIENTS), P(CLIENTS)),
     )(w, server, clients, inbox, shard, plan, step, key)
 
@@ -168,7 +182,7 @@ def _sampler(program: Program, shard: Shard, i: jax.Array, key: jax.Array) -> Ca
 
     if b is None:
         batch = tuple(a[i] for a in shard.batch)
-        return lambda t, order: (batch, shard.weights[i], order)  # noqa: ARG005
+        return lambda t, order: (batch, shard.weights[i], order)
 
     steps_per_epoch = jnp.maximum(1, -(-rows // b))
 
@@ -228,9 +242,7 @@ def measure(program: Program, w: jax.Array, shard: Shard, plan: Plan) -> jax.Arr
         def work(j: jax.Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
             sums, gradient = carry
             i, active, s = (lax.dynamic_slice_in_dim(a, j * C, C) for a in plan[:3])
-            s_h, loss_h, g_h = lax.map(
-                partial(_half, program, params, shard, i), jnp.arange(2)
-            )
+            s_h, loss_h, g_h = lax.map(partial(_half, program, params, shard, i), jnp.arange(2))
             g = g_h.sum(axis=0) / jnp.maximum(s, 1)[:, None]
             apart = g_h / jnp.maximum(s_h, 1)[..., None] - g
             within = (s_h * (apart**2).sum(axis=-1)).sum(axis=0)

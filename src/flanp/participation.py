@@ -50,7 +50,7 @@ class Flanp(Participation):
             stages.append(n)
         return stages
 
-    def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG002
+    def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return the n fastest."""
         return ranking[:n]
 
@@ -64,7 +64,7 @@ class Everyone(Participation):
         """Return [N]."""
         return [N]
 
-    def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG002
+    def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return all clients."""
         return ranking[:n]
 
@@ -104,6 +104,6 @@ class FastestK(Participation):
         require(self.k <= N, "k", self.k, f"at most the number of clients, {N}")
         return [self.k]
 
-    def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG002
+    def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return the n fastest."""
         return ranking[:n]

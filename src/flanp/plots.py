@@ -51,7 +51,9 @@ def _draw(
         for row, column in enumerate(columns):
             ax = axes[row, side]
             for colour, (name, runs) in zip(_cycle(), histories.items(), strict=False):
-                x, curves = _on_common_grid(runs, name_of_x, column, (ends or {}).get(name_of_x, np.inf))
+                x, curves = _on_common_grid(
+                    runs, name_of_x, column, (ends or {}).get(name_of_x, np.inf)
+                )
                 ax.plot(x, _middle(curves), color=colour, label=name or None, linewidth=1.6)
                 if len(runs) > 1:
                     low, high = _spread(curves)

@@ -59,10 +59,12 @@ class Problem(ABC):
     def constants(self, data: FederatedData) -> Constants | None:
         """Return mu, L and c, where they are known."""
         del data
+        return None
 
     def minimiser(self, data: FederatedData) -> Params | None:
         """Return the exact minimiser w* of L_N, where it can be computed."""
         del data
+        return None
 
 
 @final

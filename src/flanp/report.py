@@ -17,8 +17,11 @@ def print_run(console: Console, name: str, history: History) -> None:
         table.add_column(heading, justify="right")
     for stage in history.stages():
         table.add_row(
-            str(stage["stage"] + 1), str(stage["n"]), str(stage["rounds"]),
-            f"{stage['time']:,.1f}", f"{stage['loss']:.4g}",
+            str(stage["stage"] + 1),
+            str(stage["n"]),
+            str(stage["rounds"]),
+            f"{stage['time']:,.1f}",
+            f"{stage['loss']:.4g}",
         )
     console.print(table)
     last = history.rows[-1]
@@ -52,13 +55,15 @@ def print_comparison(console: Console, config: Config, result: Comparison) -> No
 def _headline(config: Config, result: Comparison) -> str:
     history = next(iter(result.histories.values()))[0]
     about = history.about
-    levels = {f"{name} <= {value:.3g}" for target in result.targets for name, value in target.items()}
-    level = levels.pop() if len(levels) == 1 else "its own level on each seed"
+    levels = {
+        f"{name} <= {value:.3g}" for target in result.targets for name, value in target.items()
+    }
+    level = levels.pop() if len(levels) == 1 else ""
     given = config.settings.target
     if isinstance(given, str):
-        level = f"{given} of all data ({level})"
+        level = f"{given} of all data"
     elif given is None:
-        level = f"the lowest loss that all methods reach ({level})"
+        level = f"the lowest loss that all methods reach, {level}".removesuffix(", ")
     return (
         f"{about['problem']['name']}, {about['clients']} clients, {about['samples']:,} samples, "
         f"speeds {about['speeds']['name']}, {len(result.targets)} seeds; target: {level}"

@@ -22,7 +22,7 @@ class Schedule(ABC):
 class Constant(Schedule):
     """The same eta and gamma in all stages."""
 
-    def step_sizes(self, stage: Stage, eta: float, gamma: float) -> tuple[float, float]:  # noqa: ARG002
+    def step_sizes(self, stage: Stage, eta: float, gamma: float) -> tuple[float, float]:
         """Return (eta, gamma)."""
         return eta, gamma
 

@@ -14,9 +14,9 @@ from flanp.algorithm import Method, State, flanp
 from flanp.checkpoint import load_checkpoint, save_checkpoint
 from flanp.checks import BadInput, require
 from flanp.data import FederatedData, Source
-from flanp.interrupts import uninterrupted
 from flanp.files import write_atomically
 from flanp.history import TARGETS, History, Row
+from flanp.interrupts import uninterrupted
 from flanp.participation import Flanp, Participation
 from flanp.problems import Problem
 from flanp.progress import Progress
@@ -34,8 +34,8 @@ class Diverged(RuntimeError):
 
     def __init__(self, row: Row, history: History):
         super().__init__(
-            f"the loss became {row.loss} in round {row.round} (stage {row.stage}, {row.n} clients). "
-            "Lower eta, gamma or tau"
+            f"the loss became {row.loss} in round {row.round} (stage {row.stage}, "
+            f"{row.n} clients). Lower eta, gamma or tau"
         )
         self.history = history
 
@@ -102,7 +102,10 @@ class Simulation:
         )
         self.about = {
             "problem": _describe(problem),
-            **{part: _describe(getattr(self.method, part)) for part in ("solver", "participation", "stop", "work")},
+            **{
+                part: _describe(getattr(self.method, part))
+                for part in ("solver", "participation", "stop", "work")
+            },
             "speeds": _describe(speeds),
             "clients": data.N,
             "samples": int(data.s.sum()),

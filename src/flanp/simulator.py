@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -135,15 +135,29 @@ class Simulator:
             return model._replace(server=server, clients=clients)
 
     def round(
-        self, model: Model, number: int, active: np.ndarray, tau: np.ndarray, eta: float, gamma: float
+        self,
+        model: Model,
+        number: int,
+        active: np.ndarray,
+        tau: np.ndarray,
+        eta: float,
+        gamma: float,
     ) -> Model:
         """Run one round with the active clients, tau_i local steps each."""
         with self._in_precision():
             plan, step = self._on_devices(self._work, active, tau, eta, gamma)
             return Model(
                 *kernels.round_(
-                    self.program, model.w, model.server, model.clients, model.inbox,
-                    self._shard, plan, step, self._key, np.int32(number),
+                    self.program,
+                    model.w,
+                    model.server,
+                    model.clients,
+                    model.inbox,
+                    self._shard,
+                    plan,
+                    step,
+                    self._key,
+                    np.int32(number),
                 )
             )
 
@@ -217,7 +231,9 @@ class Simulator:
                 jax.device_put(a[rows].astype(dtype, copy=False), device)
                 for rows, device in zip(np.split(owner, D), self.mesh.devices, strict=True)
             ]
-            return jax.make_array_from_single_device_arrays((D * slots, *a.shape[1:]), sharded, shards)
+            return jax.make_array_from_single_device_arrays(
+                (D * slots, *a.shape[1:]), sharded, shards
+            )
 
         return Shard(
             batch=tuple(put(a, self._dtype(a)) for a in data.batch),
@@ -238,7 +254,9 @@ class Simulator:
         return jax.device_put(batch, sharded), jax.device_put(weights, sharded)
 
     def _dtype(self, a: np.ndarray) -> Any:
-        return np.dtype(self.precision) if np.issubdtype(a.dtype, np.floating) else np.dtype(np.int32)
+        return (
+            np.dtype(self.precision) if np.issubdtype(a.dtype, np.floating) else np.dtype(np.int32)
+        )
 
     def _plan(self, clients: np.ndarray, tau: np.ndarray, p: np.ndarray) -> Plan:
         """Say which slots of which device work, how many steps they do, and with what weight."""
@@ -312,10 +330,8 @@ def _measurement(sums: np.ndarray) -> Measurement:
 def _devices() -> list[Any]:
     """Return the accelerators or, on a machine without any, one CPU device for each core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    try:
+    with suppress(RuntimeError):  # JAX is running already: use the devices that it has
         jax.config.update("jax_num_cpu_devices", cores)
-    except RuntimeError:
-        pass  # JAX is running already: use the devices that it has.
     return jax.local_devices()
 
 

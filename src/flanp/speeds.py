@@ -80,7 +80,7 @@ class Homogeneous(Speeds):
         super().__post_init__()
         require(self.T > 0, "T", self.T, "a positive number")
 
-    def draw(self, ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:  # noqa: ARG002
+    def draw(self, ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
         """Return T for each."""
         return np.full(len(ids), float(self.T))
 
@@ -119,7 +119,7 @@ class Measured(Speeds):
         for i, T in enumerate(self.seconds):
             require(T > 0 and np.isfinite(T), f"seconds[{i}]", T, "a positive finite number")
 
-    def draw(self, ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:  # noqa: ARG002
+    def draw(self, ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
         """Return the given numbers."""
         if len(self.seconds) != len(ids):
             raise BadInput(f"{len(self.seconds)} speeds for {len(ids)} clients: give one for each")
@@ -138,7 +138,7 @@ class FromCSV(Speeds):
 
     path: Path
 
-    def draw(self, ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:  # noqa: ARG002
+    def draw(self, ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
         """Return the file's T_i."""
         T = read_speeds(self.path)
         missing = [i for i in ids if i not in T]
@@ -176,7 +176,9 @@ def read_speeds(path: Path) -> dict[str, float]:
                     continue
                 raise BadInput(f"{where}: {text!r} is not a number of seconds") from None
             require(
-                seconds > 0 and np.isfinite(seconds), f"{where}: seconds", seconds,
+                seconds > 0 and np.isfinite(seconds),
+                f"{where}: seconds",
+                seconds,
                 "a positive finite number",
             )
             if client in T:

@@ -60,7 +60,11 @@ class StatisticalAccuracy(StageRule):
         return StatisticalAccuracy(mu, c)
 
     def met(
-        self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None  # noqa: ARG002
+        self,
+        memory: Memory,
+        stage: Stage,
+        rounds: int,
+        seen: Measurement | None,
     ) -> tuple[bool, Memory]:
         """Test ||grad L_n||^2 <= 2 mu c/(n s)."""
         assert seen is not None
@@ -90,7 +94,11 @@ class Halving(StageRule):
         require(0 < self.fraction < 1, "fraction", self.fraction, "between 0 and 1")
 
     def met(
-        self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None  # noqa: ARG002
+        self,
+        memory: Memory,
+        stage: Stage,
+        rounds: int,
+        seen: Measurement | None,
     ) -> tuple[bool, Memory]:
         """Test ||grad L_n||^2 <= threshold / 2^k."""
         assert seen is not None
@@ -114,7 +122,7 @@ class GradientNoise(StageRule):
     a stage that is not the last also ends after `at_most` rounds.
     """
 
-    theta: float = 0.25
+    theta: float = 0.1
     at_most: int | None = 20
 
     def __post_init__(self) -> None:
@@ -145,7 +153,11 @@ class FixedRounds(StageRule):
         require(self.rounds >= 1, "rounds", self.rounds, "1 or more")
 
     def met(
-        self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None  # noqa: ARG002
+        self,
+        memory: Memory,
+        stage: Stage,
+        rounds: int,
+        seen: Measurement | None,
     ) -> tuple[bool, Memory]:
         """Count."""
         return rounds >= self.rounds, memory
@@ -189,7 +201,11 @@ class Never(StageRule):
     looks_at = "nothing"
 
     def met(
-        self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None  # noqa: ARG002
+        self,
+        memory: Memory,
+        stage: Stage,
+        rounds: int,
+        seen: Measurement | None,
     ) -> tuple[bool, Memory]:
         """Go on."""
         return False, memory

@@ -35,6 +35,7 @@ class Work(ABC):
         """Return the steps that tau, or the epochs over s_i samples, come to for each client."""
         if self.tau is not None:
             return np.full(len(s), self.tau)
+        assert self.epochs is not None
         per_epoch = 1 if self.batch is None else np.ceil(s / self.batch)
         return np.maximum(1, np.rint(self.epochs * per_epoch)).astype(int) * np.ones(len(s), int)
 
@@ -54,7 +55,7 @@ class Equal(Work):
     array([8, 4])
     """
 
-    def steps(self, T: np.ndarray, s: np.ndarray) -> np.ndarray:  # noqa: ARG002
+    def steps(self, T: np.ndarray, s: np.ndarray) -> np.ndarray:
         """Return tau for each."""
         return self.base(s)
 

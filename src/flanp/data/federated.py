@@ -84,9 +84,7 @@ def from_clients(
     order = sorted(range(len(clients)), key=lambda i: _by_number(names[i]))
     sizes = np.array([len(parts[i][0]) for i in order])
     S = sizes.max()
-    batch = tuple(
-        np.stack([_pad(parts[i][j], S) for i in order]) for j in range(len(parts[0]))
-    )
+    batch = tuple(np.stack([_pad(parts[i][j], S) for i in order]) for j in range(len(parts[0])))
     return FederatedData(
         batch=batch,
         weights=(np.arange(S) < sizes[:, None]).astype(np.float32),
@@ -135,7 +133,9 @@ def from_arrays(
             )
         rows = rng.permutation(len(x))[: clients * samples]
     if clients > len(rows):
-        raise BadInput(f"{clients} clients are more than the {len(rows)} samples: use fewer clients")
+        raise BadInput(
+            f"{clients} clients are more than the {len(rows)} samples: use fewer clients"
+        )
     parts = split.deal(y[rows], clients, rng)
     return from_clients([(x[rows[p]], y[rows[p]]) for p in parts], test=test, classes=classes)
 

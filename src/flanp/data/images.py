@@ -105,7 +105,7 @@ def _find(
                 downloader=pooch.HTTPDownloader(progressbar=DownloadBar(), timeout=30),
             )
         )
-    except OSError as error:
+    except (OSError, ValueError) as error:  # no network; a wrong checksum
         raise BadInput(
             f"{name} could not be downloaded ({type(error).__name__}: {error}). "
             "If you have the file, name its folder: data.folder"
@@ -130,6 +130,8 @@ class DownloadBar:
 
     def reset(self) -> None:
         """Start from zero."""
+        for task in self._progress.tasks:
+            self._progress.update(task.id, completed=0)
 
     def close(self) -> None:
         """Stop."""

@@ -79,8 +79,14 @@ class Digits(Source):
         order = np.random.default_rng([seed, 4]).permutation(len(x))
         train, test = np.split(order, [round(0.8 * len(x))])
         return from_arrays(
-            x[train], y[train], self.split, self.clients, self.samples,
-            test=(x[test], y[test]), classes=10, seed=seed,
+            x[train],
+            y[train],
+            self.split,
+            self.clients,
+            self.samples,
+            test=(x[test], y[test]),
+            classes=10,
+            seed=seed,
         )
 
 
@@ -178,7 +184,12 @@ class CSV(Source):
         if owners is None:
             assert self.clients is not None
             return from_arrays(
-                x[train], y[train], self.split, self.clients, test=held_out, classes=classes,
+                x[train],
+                y[train],
+                self.split,
+                self.clients,
+                test=held_out,
+                classes=classes,
                 seed=seed,
             )
         ids = sorted(set(owners[train]))
@@ -189,7 +200,7 @@ class CSV(Source):
 def _read_table(path: Path) -> dict[str, np.ndarray]:
     if not Path(path).is_file():
         raise BadInput(f"{path}: there is no such file")
-    table = np.genfromtxt(path, delimiter=",", dtype=str, encoding="utf-8-sig", comments=None)
+    table = np.genfromtxt(path, delimiter=",", dtype=str, encoding="utf-8-sig", comments="\0")
     if table.ndim != 2 or len(table) < 2:
         raise BadInput(f"{path}: it must hold a header and at least one row, of equal width")
     return {name.strip(): column for name, column in zip(table[0], table[1:].T, strict=True)}

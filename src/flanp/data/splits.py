@@ -51,7 +51,9 @@ class Dirichlet(Split):
         for label in _labels(y):
             rows = rng.permutation(np.flatnonzero(y == label))
             cuts = np.cumsum(rng.dirichlet(np.full(clients, self.alpha)))[:-1]
-            for hand, part in zip(hands, np.split(rows, (cuts * len(rows)).astype(int)), strict=True):
+            for hand, part in zip(
+                hands, np.split(rows, (cuts * len(rows)).astype(int)), strict=True
+            ):
                 hand.extend(part)
         for hand in hands:
             if not hand:

@@ -30,11 +30,11 @@ class FedGATE(Solver):
         """Reset gradient tracking: delta_i = 0."""
         return (), 0 * w
 
-    def drift(self, client: Any, server: Any) -> Any:  # noqa: ARG002
+    def drift(self, client: Any, server: Any) -> Any:
         """Return delta_i."""
         return client
 
-    def direction(self, g: Any, drift: Any, w_i: Any, w: Any) -> Any:  # noqa: ARG002
+    def direction(self, g: Any, drift: Any, w_i: Any, w: Any) -> Any:
         """Return d_i = g - delta_i."""
         return g - drift
 
@@ -47,6 +47,6 @@ class FedGATE(Solver):
         Delta = step.tau_mean * m
         return w - step.eta * step.gamma * Delta, server
 
-    def client_step(self, client: Any, server: Any, m_i: Any, m: Any) -> Any:  # noqa: ARG002
+    def client_step(self, client: Any, server: Any, m_i: Any, m: Any) -> Any:
         """Return delta_i + (Delta_i - Delta) / tau."""
         return client + (m_i - m)

@@ -28,15 +28,15 @@ class FedNova(Solver):
     tau_eff: Literal["mean", "harmonic"] = "mean"
     """Which mean of the tau_i the server's step is as long as."""
 
-    def start(self, w: Any) -> tuple[Any, Any]:  # noqa: ARG002
+    def start(self, w: Any) -> tuple[Any, Any]:
         """Keep no state."""
         return (), ()
 
-    def drift(self, client: Any, server: Any) -> Any:  # noqa: ARG002
+    def drift(self, client: Any, server: Any) -> Any:
         """Correct nothing."""
         return 0.0
 
-    def direction(self, g: Any, drift: Any, w_i: Any, w: Any) -> Any:  # noqa: ARG002
+    def direction(self, g: Any, drift: Any, w_i: Any, w: Any) -> Any:
         """Return g."""
         return g
 
@@ -49,6 +49,6 @@ class FedNova(Solver):
         tau_eff = step.tau_mean if self.tau_eff == "mean" else step.tau_harmonic
         return w - step.eta * step.gamma * tau_eff * m, server
 
-    def client_step(self, client: Any, server: Any, m_i: Any, m: Any) -> Any:  # noqa: ARG002
+    def client_step(self, client: Any, server: Any, m_i: Any, m: Any) -> Any:
         """Keep no state."""
         return client

@@ -28,19 +28,19 @@ class FedProx(Solver):
         super().__post_init__()
         require(self.rho >= 0, "rho", self.rho, "zero or a positive number")
 
-    def start(self, w: Any) -> tuple[Any, Any]:  # noqa: ARG002
+    def start(self, w: Any) -> tuple[Any, Any]:
         """Keep no state."""
         return (), ()
 
-    def drift(self, client: Any, server: Any) -> Any:  # noqa: ARG002
+    def drift(self, client: Any, server: Any) -> Any:
         """Correct nothing."""
         return 0.0
 
-    def direction(self, g: Any, drift: Any, w_i: Any, w: Any) -> Any:  # noqa: ARG002
+    def direction(self, g: Any, drift: Any, w_i: Any, w: Any) -> Any:
         """Return the gradient of the proximal objective, g + rho (w_i - w)."""
         return g + self.rho * (w_i - w)
 
-    def message(self, Delta_i: Any, tau_i: Any) -> Any:  # noqa: ARG002
+    def message(self, Delta_i: Any, tau_i: Any) -> Any:
         """Return Delta_i."""
         return Delta_i
 
@@ -48,6 +48,6 @@ class FedProx(Solver):
         """Return w - eta gamma mean(Delta_i), which is mean(w_i) at gamma = 1."""
         return w - step.eta * step.gamma * m, server
 
-    def client_step(self, client: Any, server: Any, m_i: Any, m: Any) -> Any:  # noqa: ARG002
+    def client_step(self, client: Any, server: Any, m_i: Any, m: Any) -> Any:
         """Keep no state."""
         return client

@@ -32,7 +32,7 @@ class Scaffold(Solver):
         """Return c_i - c."""
         return client - server
 
-    def direction(self, g: Any, drift: Any, w_i: Any, w: Any) -> Any:  # noqa: ARG002
+    def direction(self, g: Any, drift: Any, w_i: Any, w: Any) -> Any:
         """Return g - c_i + c."""
         return g - drift
 
@@ -45,6 +45,6 @@ class Scaffold(Solver):
         Delta = step.tau_mean * m
         return w - step.eta * step.gamma * Delta, server + step.share * (m - server)
 
-    def client_step(self, client: Any, server: Any, m_i: Any, m: Any) -> Any:  # noqa: ARG002
+    def client_step(self, client: Any, server: Any, m_i: Any, m: Any) -> Any:
         """Return c_i - c + m_i."""
         return client - server + m_i

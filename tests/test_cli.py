@@ -1,0 +1,181 @@
+"""The command line as a user meets it: real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from flanp.history import History
+
+SMALL = """
+max_rounds = 40
+[problem]
+name = "LinearRegression"
+[data]
+name = "Synthetic"
+clients = 8
+samples = 30
+dim = 4
+[solver]
+name = "FedGATE"
+eta = 0.1
+"""
+ENDLESS = SMALL.replace("max_rounds = 40", "max_rounds = 100000000") + '[stop]\nname = "Never"\n'
+
+
+@pytest.fixture
+def flanp(tmp_path):
+    def run(*args):
+        command = [sys.executable, "-m", "flanp", *map(str, args)]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+
+    (tmp_path / "small.toml").write_text(SMALL)
+    return run
+
+
+def test_run_writes_everything_and_refuses_to_overwrite(flanp, tmp_path):
+    done = flanp("run", "small.toml")
+    assert done.returncode == 0, done.stderr
+    assert "accuracy reached" in done.stdout
+    folder = tmp_path / "runs" / "small"
+    written = {path.name for path in folder.iterdir()}
+    assert written == {
+        "history.csv",
+        "history.json",
+        "checkpoint.safetensors",
+        "model.safetensors",
+        "curves.png",
+        "curves.svg",
+    }
+    before = (folder / "history.csv").read_bytes()
+    again = flanp("run", "small.toml", "--set", "seed=1")
+    assert again.returncode == 2
+    assert "holds results already" in again.stderr
+    assert (folder / "history.csv").read_bytes() == before
+    assert flanp("run", "small.toml", "--set", "seed=1", "--overwrite").returncode == 0
+    assert (folder / "history.csv").read_bytes() != before
+    about = json.loads((folder / "history.json").read_text())
+    assert about["config"]["seed"] == 1
+
+
+def test_compare_prints_a_table_and_draws_curves(flanp, tmp_path):
+    (tmp_path / "two.toml").write_text(
+        SMALL + '[methods.FLANP]\n[methods.FedGATE]\nparticipation = "Everyone"\n'
+    )
+    done = flanp(
+        "compare",
+        "two.toml",
+        "--set",
+        "seeds=2",
+        "--set",
+        "target=statistical accuracy",
+        "--out",
+        "here",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "vs FedGATE (95%)" in done.stdout
+    for name in ("comparison.json", "curves.png", "curves.svg", "flanp/seed-1/history.csv"):
+        assert (tmp_path / "here" / name).exists()
+    rows = json.loads((tmp_path / "here" / "comparison.json").read_text())["methods"]
+    assert rows[0]["speed_up"]["FedGATE"]["seeds"] == 2
+    assert flanp("compare", "two.toml", "--out", "here").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["run", "small.toml", "--set", "solver.etta=1"], "did you mean 'eta'?"),
+        (["run", "nothing.toml"], "cannot be read"),
+        (["run", "small.toml", "--method", "x"], "unknown"),
+        (
+            ["run", "small.toml", "--set", "participation={name='Flanp',n0=9}"],
+            "at most the number of clients, 8",
+        ),
+        (
+            ["run", "small.toml", "--set", "data.clients=0"],
+            "data.clients = 0: it must be 1 or more",
+        ),
+        (["run", "small.toml", "--resume"], "no checkpoint to resume from"),
+        (["run", "small.toml", "--out", "small.toml"], "is a file"),
+        (
+            ["compare", "small.toml", "--set", "speeds={name='Measured',seconds=[1,2]}"],
+            "2 speeds for 8",
+        ),
+    ],
+)
+def test_bad_input_exits_with_2_and_one_line(flanp, args, message):
+    done = flanp(*args)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_divergence_exits_with_1_and_keeps_the_history(flanp, tmp_path):
+    done = flanp("run", "small.toml", "--set", "solver.eta=500.0")
+    assert done.returncode == 1
+    assert "the loss became" in done.stderr
+    assert "Traceback" not in done.stderr
+    history = History.load(tmp_path / "runs" / "small")
+    assert history.rows
+    assert "diverged" in history.about["ended"]
+
+
+def start_and_interrupt(tmp_path, *args):
+    (tmp_path / "endless.toml").write_text(ENDLESS)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flanp", *args],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        line = process.stderr.readline()  # plain progress lines, since this is not a terminal
+        assert "clients, round" in line
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, rest = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    return process.returncode, rest
+
+
+def test_ctrl_c_saves_the_run_and_it_can_be_resumed(flanp, tmp_path):
+    code, rest = start_and_interrupt(tmp_path, "run", "endless.toml")
+    assert code == 130
+    assert "interrupted; saved in" in rest
+    folder = tmp_path / "runs" / "endless"
+    stopped = History.load(folder)
+    assert stopped.about["ended"] == "interrupted"
+    limit = stopped.rows[-1].round + 3
+    done = flanp("run", "endless.toml", "--resume", "--set", f"max_rounds={limit}")
+    assert done.returncode == 0, done.stderr
+    resumed = History.load(folder)
+    assert [row.round for row in resumed.rows] == list(range(limit + 1))
+    assert resumed.rows[: len(stopped.rows)] == stopped.rows
+
+
+def test_ctrl_c_saves_what_a_comparison_has(flanp, tmp_path):
+    code, rest = start_and_interrupt(tmp_path, "compare", "endless.toml")
+    assert code == 130
+    assert "interrupted after 0 of 5 seeds" in rest
+    assert (tmp_path / "runs" / "endless" / "comparison.json").exists()
+
+
+def test_init_writes_a_configuration_and_never_overwrites_one(flanp, tmp_path):
+    assert flanp("init", "mine.toml").returncode == 0
+    assert (tmp_path / "mine.toml").read_text().startswith("# What `flanp compare` runs")
+    again = flanp("init", "mine.toml")
+    assert again.returncode == 2
+    assert "exists already" in again.stderr
+
+
+def test_help_and_version(flanp):
+    assert "compare" in flanp("--help").stdout
+    import flanp as package
+
+    assert package.__version__ in flanp("--version").stdout

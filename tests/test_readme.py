@@ -1,0 +1,27 @@
+"""What the README shows is true."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
+def test_python_examples_run(code, capsys):
+    exec(compile(code, "README.md", "exec"), {})
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        if not target.startswith("http"):
+            assert (Path(__file__).parents[1] / target).exists(), target
+
+
+def test_the_single_file_version_runs(oracle, capsys):
+    oracle.main()
+    assert "times as fast" in capsys.readouterr().out
+    source = Path(oracle.__file__).read_text("utf-8").splitlines()
+    assert len(source) <= 150
+    assert f"in {len(source)} lines of NumPy" in README

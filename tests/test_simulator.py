@@ -1,0 +1,224 @@
+"""What the fast engine must keep whatever it does to be fast."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flanp
+from flanp import kernels
+from flanp.data import Digits, from_clients
+from flanp.participation import Everyone, Flanp, RandomK
+from flanp.problems import MLP, Custom, LinearRegression, LogisticRegression
+from flanp.simulation import Diverged, Simulation
+from flanp.simulator import Simulator
+from flanp.solvers import FedAvg, FedGATE, Scaffold
+from flanp.stopping import FixedRounds, Never
+from flanp.work import Equal, SpeedMatched
+
+from small import linear_clients, models, run
+
+
+def count_compilations():
+    return kernels.round_._cache_size()
+
+
+def test_one_compilation_serves_all_stages_step_sizes_and_steps():
+    before = count_compilations()
+    for eta in (0.05, 0.03):
+        run_ = Simulation(
+            LinearRegression(l2=0.123),
+            from_clients(linear_clients(1000, s=7)),
+            FedGATE(eta=eta, schedule=flanp.schedules.Shrinking()),
+            Flanp(n0=1),
+            FixedRounds(2),
+            SpeedMatched(tau=2),
+        )
+        rows = list(run_)
+        assert rows[-1].n == 1000
+        assert {row.n for row in rows} >= {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000}
+    assert count_compilations() == before + 1
+
+
+@pytest.mark.parametrize("work", [Equal(tau=5, batch=6), SpeedMatched(tau=2, limit=4)])
+@pytest.mark.parametrize("solver", [FedGATE(eta=0.05), Scaffold(eta=0.05), FedAvg(eta=0.05)])
+def test_the_chunk_changes_nothing(work, solver):
+    kind = {"N": 7, "unequal": True, "work": work, "solver": solver, "participation": Flanp(2, 1.5)}
+    alone = run(chunk=1, **kind)
+    for chunk in (2, 3):
+        together = run(chunk=chunk, **kind)
+        np.testing.assert_allclose(models(alone[1]), models(together[1]), atol=1e-12)
+
+
+def test_participants_can_be_any_subset_in_any_order():
+    data = from_clients(linear_clients(7))
+    ranking = np.array([3, 1, 0, 6, 5, 2, 4])
+    engine = Simulator(LinearRegression(), data, FedGATE(eta=0.05), ranking, precision="float64")
+    for active in ([6], [2, 5], [5, 2], [0, 1, 3, 6]):
+        after = engine.round(
+            engine.start(), 0, np.array(active), np.full(len(active), 3), 0.05, 1.0
+        )
+        models_ = []
+        for i in active:
+            x, y = linear_clients(7)[i]
+            w = np.zeros(3)
+            for _ in range(3):
+                w -= 0.05 * x.T @ (x @ w - y) / len(y)
+            models_.append(w)
+        np.testing.assert_allclose(np.asarray(after.w), np.mean(models_, axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize("condensed", [True, False])
+def test_measurements_by_hand(condensed):
+    clients = linear_clients(7, unequal=True)
+    data = from_clients(clients)
+    engine = Simulator(
+        LinearRegression(l2=0.2),
+        data,
+        FedAvg(eta=0.1),
+        np.arange(7),
+        batch=None if condensed else 4,
+        precision="float64",
+    )
+    model = engine.round(engine.start(), 0, np.arange(7), np.full(7, 2), 0.1, 1.0)
+    w = np.asarray(model.w)
+
+    def by_hand(ids):
+        x, y = (np.concatenate(p) for p in zip(*(clients[i] for i in ids), strict=True))
+        residual = x @ w - y
+        return np.mean(residual**2) / 2 + 0.1 * w @ w, x.T @ residual / len(y) + 0.2 * w
+
+    active = np.array([4, 2, 6])
+    of_active, of_all = engine.measure(model, active, whole=True)
+    for measured, ids in ((of_active, active), (of_all, range(7))):
+        loss, g = by_hand(ids)
+        s = np.array([len(clients[i][1]) for i in ids])
+        assert measured.clients == len(s)
+        assert measured.samples == s.sum()
+        assert measured.loss == pytest.approx(loss)
+        assert measured.grad_norm_sq == pytest.approx(g @ g)
+        apart = np.array([np.sum((by_hand([i])[1] - g) ** 2) for i in ids])
+        assert measured.noise == pytest.approx(s @ apart / s.sum() / (len(s) - 1))
+    alone, nothing = engine.measure(model, np.array([3]), whole=False)
+    assert nothing is None
+    x, y = clients[3]
+    halves = [x[h::2].T @ (x[h::2] @ w - y[h::2]) / len(y[h::2]) + 0.2 * w for h in (0, 1)]
+    share = np.array([len(y[0::2]), len(y[1::2])]) / len(y)
+    g = share @ halves
+    expected = share @ [np.sum((half - g) ** 2) for half in halves]
+    assert alone.noise == pytest.approx(expected)
+
+
+def test_every_epoch_sees_every_sample_once():
+    key = jnp.zeros(2, jnp.uint32)
+    import jax
+
+    key = jax.random.key(3)
+    orders = [
+        np.asarray(kernels.sample_order(key, client, epoch, rows, room=12))
+        for client in range(3)
+        for epoch in range(3)
+        for rows in (1, 7, 12)
+    ]
+    for order, rows in zip(orders, [1, 7, 12] * 9, strict=True):
+        assert sorted(order[:rows]) == list(range(rows))
+    assert len({tuple(order) for order in orders[2::3]}) == 9
+
+
+@pytest.mark.parametrize("problem", [LogisticRegression(l2=0.01), MLP(widths=(16,))])
+def test_classification_learns(problem):
+    history = flanp.simulate(
+        problem,
+        Digits(clients=9),
+        FedGATE(eta=0.1),
+        Flanp(2),
+        FixedRounds(8),
+        Equal(epochs=1, batch=16),
+        progress=False,
+    )
+    assert history.rows[0].metric > 0.8
+    assert history.rows[-1].metric < 0.12
+    assert history.about["metric"] == "test error"
+
+
+def test_your_own_model_with_any_pytree():
+    def init(key):
+        return {"slope": jnp.zeros((3, 1)), "offset": (jnp.zeros(()),)}
+
+    def loss(params, batch):
+        x, y = batch
+        prediction = (x @ params["slope"])[:, 0] + params["offset"][0]
+        return jnp.mean((prediction - y) ** 2)
+
+    history = flanp.simulate(
+        Custom(init, loss, metric_fn=loss, metric_name="error"),
+        from_clients(linear_clients(5, unequal=True), test=linear_clients(5, unequal=True)[0]),
+        FedAvg(eta=0.1),
+        stop=FixedRounds(20),
+        progress=False,
+    )
+    x, y = (np.concatenate(p) for p in zip(*linear_clients(5, unequal=True), strict=True))
+    design = np.hstack([x, np.ones((len(x), 1))])
+    best = np.linalg.lstsq(design, y, rcond=None)[0]
+    np.testing.assert_allclose(history.params["slope"][:, 0], best[:3], atol=0.1)
+    assert history.rows[-1].metric < history.rows[0].metric
+
+
+def test_float32_by_default_float64_on_request():
+    data = from_clients(linear_clients(7))
+    for precision in ("float32", "float64"):
+        engine = Simulator(
+            LinearRegression(), data, FedAvg(eta=0.1), np.arange(7), precision=precision
+        )
+        assert engine.start().w.dtype == precision
+    assert jnp.zeros(1).dtype == "float32"
+
+
+def test_a_loss_that_turns_infinite_stops_the_run_and_keeps_the_history():
+    run_ = Simulation(
+        LinearRegression(),
+        from_clients(linear_clients(7)),
+        FedAvg(eta=50.0),
+        Flanp(2, 3),
+        FixedRounds(4),
+        Equal(tau=6),
+    )
+    with pytest.raises(
+        Diverged, match=r"in round \d+ \(stage \d, \d clients\). Lower eta"
+    ) as caught:
+        list(run_)
+    history = caught.value.history
+    assert len(history.rows) >= 1
+    assert all(np.isfinite(row.loss) for row in history.rows)
+    assert history.about["ended"].startswith("diverged in round")
+
+
+def test_limits_and_targets_end_a_run():
+    kind = {
+        "problem": LinearRegression(),
+        "data": from_clients(linear_clients(7)),
+        "solver": FedGATE(eta=0.1),
+    }
+    kind |= {"participation": Everyone(), "stop": Never()}
+
+    def ended(**options):
+        run_ = Simulation(**kind, **options)
+        rows = list(run_)
+        return run_.history.about["ended"], rows
+
+    assert ended(max_rounds=3)[0] == "limit of 3 rounds"
+    reason, rows = ended(max_time=20_000.0)
+    assert reason == "limit of 20000 virtual seconds"
+    assert rows[-2].time < 20_000 <= rows[-1].time
+    reason, rows = ended(target={"distance": 0.1})
+    assert reason == "target reached"
+    assert rows[-1].distance <= 0.1 < rows[-2].distance
+    with pytest.raises(flanp.BadInput, match="target = 'los'"):
+        ended(target={"los": 1.0})
+    _, every_third = ended(max_rounds=7, record_every=3)
+    assert [row.round for row in every_third] == [0, 3, 6, 7]
+
+
+def test_random_participants_differ_from_round_to_round():
+    _, trace = run(participation=RandomK(3), rounds=5)
+    assert len({tuple(state.active) for state, _ in trace}) > 1
+    assert all(len(set(state.active)) == 3 for state, _ in trace)

@@ -1,0 +1,132 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flanp.checks import BadInput
+from flanp.speeds import (
+    Clock,
+    Exponential,
+    FromCSV,
+    Homogeneous,
+    LogNormal,
+    Measured,
+    Uniform,
+    read_speeds,
+)
+
+IDS = [str(i) for i in range(500)]
+
+
+def draw(speeds, seed=0, ids=IDS):
+    return speeds.draw(ids, np.random.default_rng(seed))
+
+
+def test_distributions():
+    assert 50 <= draw(Uniform()).min() < 60
+    assert 490 < draw(Uniform()).max() <= 500
+    pinned = draw(Uniform(pin_ends=True))
+    assert (pinned.min(), pinned.max()) == (50, 500)
+    assert draw(Exponential(rate=0.5, offset=10)).mean() == pytest.approx(12, rel=0.05)
+    assert draw(Exponential(offset=10)).min() >= 10
+    assert np.median(draw(LogNormal(median=3, sigma=0.5))) == pytest.approx(3, rel=0.1)
+    assert set(draw(Homogeneous(2.5))) == {2.5}
+
+
+def test_same_seed_same_speeds():
+    assert (draw(Uniform(), 7) == draw(Uniform(), 7)).all()
+    assert (draw(Uniform(), 7) != draw(Uniform(), 8)).any()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Uniform(low=0),
+        lambda: Uniform(low=5, high=4),
+        lambda: Exponential(rate=0),
+        lambda: Exponential(rate=float("nan")),
+        lambda: Exponential(offset=-1),
+        lambda: Homogeneous(-1.0),
+        lambda: LogNormal(median=0),
+        lambda: LogNormal(sigma=-1),
+        lambda: Measured((1.0, 0.0)),
+        lambda: Measured((1.0, float("nan"))),
+        lambda: Measured((1.0, -2.0)),
+        lambda: Measured((float("inf"),)),
+        lambda: Uniform(jitter=-1),
+    ],
+)
+def test_bad_speeds_are_refused(make):
+    with pytest.raises(BadInput, match="it must be"):
+        make()
+
+
+def test_measured_needs_one_for_each_client():
+    with pytest.raises(BadInput, match="2 speeds for 3 clients"):
+        Measured((1.0, 2.0)).draw(["a", "b", "c"], np.random.default_rng(0))
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text):
+        path = tmp_path / "speeds.csv"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_csv_in_any_order_with_or_without_header_and_ties(write):
+    for header in ("", "client,seconds\n", "\ufeffclient,seconds\n"):
+        path = write(header + "b, 2.0\na,1.5\n\nc,2.0\n")
+        assert FromCSV(path).draw(["a", "b", "c"], np.random.default_rng(0)).tolist() == [1.5, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,1\n", "no speed for clients 'b', 'c'; add a line"),
+        ("a,1\nb,1\nc,1\nd,1\n", "client 'd' not among the clients of the data"),
+        ("a,1\nb,0\nc,1\n", "line 2: seconds = 0.0: it must be a positive finite number"),
+        ("a,1\nb,-3\nc,1\n", "line 2: seconds = -3.0"),
+        ("a,1\nb,nan\nc,1\n", "line 2: seconds = nan"),
+        ("a,1\nb,fast\nc,1\n", "line 2: 'fast' is not a number"),
+        ("a,1\na,2\n", "line 2: client 'a' was there before"),
+        ("a,1,2\n", "line 1: 3 columns"),
+        ("", "the file holds no speeds"),
+    ],
+)
+def test_bad_csv(write, text, message):
+    with pytest.raises(BadInput, match=message):
+        FromCSV(write(text)).draw(["a", "b", "c"], np.random.default_rng(0))
+
+
+def test_missing_csv(tmp_path):
+    with pytest.raises(BadInput, match="there is no such file"):
+        read_speeds(tmp_path / "nothing.csv")
+
+
+@given(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=1, max_size=30))
+def test_ranking_is_by_speed_then_by_id(T):
+    ranking = Clock(np.array(T), 0.0, 0).ranking
+    assert ranking.tolist() == sorted(range(len(T)), key=lambda i: (T[i], i))
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.01, 100), st.integers(1, 50)), min_size=1, max_size=20),
+)
+def test_round_time_is_that_of_the_slowest_participant(clients):
+    T, tau = (np.array(column) for column in zip(*clients, strict=True))
+    active = np.arange(len(T))
+    seconds, waiting = Clock(T, 0.0, 0).round_time(3, active, tau)
+    assert seconds == max(tau * T)
+    assert 0 <= waiting < 1
+    assert waiting == pytest.approx(np.mean(1 - tau * T / seconds))
+
+
+def test_jitter_keeps_the_mean_and_depends_on_the_round_alone():
+    clock = Clock(np.array([2.0, 5.0]), 0.5, seed=4)
+    rounds = np.array([clock.seconds(r) for r in range(4000)])
+    np.testing.assert_allclose(rounds.mean(axis=0), [2, 5], rtol=0.05)
+    np.testing.assert_allclose(rounds.std(axis=0), [1, 2.5], rtol=0.1)
+    assert (clock.seconds(17) == rounds[17]).all()

@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flanp.checks import BadInput
+from flanp.work import Equal, SpeedMatched
+
+speeds = st.lists(st.floats(0.001, 1000), min_size=1, max_size=40).map(np.array)
+
+
+@given(speeds, st.integers(1, 30), st.integers(1, 20))
+def test_speed_matched_work_never_delays_a_round(T, tau, limit):
+    steps = SpeedMatched(tau=tau, limit=limit).steps(T, np.full(len(T), 10.0))
+    assert (steps >= tau).all()
+    assert (steps <= limit * tau).all()
+    assert (steps % tau == 0).all()
+    assert (steps * T).max() <= tau * T.max() * (1 + 1e-6)
+    one_more = (steps + tau) * T
+    could_do_more = one_more < tau * T.max() * (1 - 1e-6)
+    assert not (could_do_more & (steps < limit * tau)).any()
+
+
+def test_the_authors_rule_for_fednova():
+    """tau_i = floor(T_max / T_i) epochs."""
+    T = np.array([50.0, 120.0, 260.0, 500.0])
+    steps = SpeedMatched(epochs=1, batch=100).steps(T, np.full(4, 3000.0))
+    assert steps.tolist() == [300, 120, 30, 30]
+
+
+def test_quotients_that_floating_point_makes_too_small():
+    assert SpeedMatched(tau=1).steps(np.array([0.1, 0.3]), np.ones(2)).tolist() == [3, 1]
+
+
+def test_epochs_follow_each_clients_samples():
+    s = np.array([100.0, 55.0, 3.0])
+    assert Equal(epochs=1, batch=10).steps(np.ones(3), s).tolist() == [10, 6, 1]
+    assert Equal(epochs=0.5, batch=10).steps(np.ones(3), s).tolist() == [5, 3, 1]
+    assert Equal(epochs=3).steps(np.ones(3), s).tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{}, {"tau": 3, "epochs": 1}, {"tau": 0}, {"epochs": 0}, {"tau": 1, "batch": 0}],
+)
+def test_bad_work_is_refused(bad):
+    with pytest.raises(BadInput):
+        Equal(**bad)
+
+
+def test_bad_limit_is_refused():
+    with pytest.raises(BadInput, match="limit"):
+        SpeedMatched(tau=1, limit=0)
