@@ -72,8 +72,9 @@ def test_fixed_rounds_and_never():
 
 def test_the_rule_of_the_authors_script():
     rule = Authors()
-    assert rule.looks_at == "whole"
-    assert not rule.met({}, FIRST, 20, seen(16.0))[0]
+    assert rule.looks_at(FIRST, 20) == "nothing"
+    assert rule.looks_at(FIRST, 21) == rule.looks_at(SECOND, 0) == "whole"
+    assert not rule.met({}, FIRST, 20, None)[0]
     over, memory = rule.met({}, FIRST, 21, seen(16.0))
     assert over
     assert memory == {"first": 4.0}

@@ -18,7 +18,7 @@ from flanp.participation import Participation
 from flanp.solvers import Solver
 from flanp.speeds import Clock
 from flanp.stage import Stage
-from flanp.stopping import Memory, StageRule
+from flanp.stopping import Memory, Sight, StageRule
 from flanp.work import Work
 
 
@@ -73,7 +73,7 @@ def flanp(
         while True:
             rng = np.random.default_rng([clock.seed, 6, state.rounds])
             active = method.participation.select(n, ranking, rng)
-            seen = look(engine, method.stop, state.model, active)
+            seen = look(engine, method.stop.looks_at(stage, state.r), state.model, active)
             accurate, memory = method.stop.met(state.memory, stage, state.r, seen)
             state = state._replace(memory=memory)
             if accurate and not (endless and n == sizes[-1]):
@@ -86,9 +86,9 @@ def flanp(
             yield state
 
 
-def look(engine: Engine, rule: StageRule, model: Any, active: np.ndarray) -> Measurement | None:
+def look(engine: Engine, at: Sight, model: Any, active: np.ndarray) -> Measurement | None:
     """Return what the stage rule looks at."""
-    if rule.looks_at == "nothing":
+    if at == "nothing":
         return None
-    of_active, of_all = engine.measure(model, active, whole=rule.looks_at == "whole")
-    return of_all if rule.looks_at == "whole" else of_active
+    of_active, of_all = engine.measure(model, active, whole=at == "whole")
+    return of_all if at == "whole" else of_active

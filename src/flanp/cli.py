@@ -108,10 +108,7 @@ def run(
         loaded.speeds,
         seed=s.seed,
         target=target,
-        max_rounds=s.max_rounds,
-        max_time=s.max_time,
-        record_every=s.record_every,
-        precision=s.precision,
+        **s.limits(),
         resume=folder if resume else None,
     )
     simulation.history.about["config"] = loaded.raw
@@ -175,10 +172,7 @@ def compare(
             seeds=s.seeds,
             target=s.target,
             partial=result,
-            max_rounds=s.max_rounds,
-            max_time=s.max_time,
-            record_every=s.record_every,
-            precision=s.precision,
+            **s.limits(),
         )
     except KeyboardInterrupt:
         interrupted = True
@@ -192,6 +186,39 @@ def compare(
         )
         raise typer.Exit(130)
     print(f"curves: {folder / 'curves.png'}   all numbers: {folder / 'comparison.json'}")
+
+
+@app.command()
+@_exit_codes
+def reproduce(
+    name: Annotated[str, typer.Argument(help="An experiment, such as fig3; or all, or list.")],
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many.", show_default=False)] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder with MNIST and CIFAR-10; else downloaded.", show_default=False),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/reproduce"),
+    quick: Annotated[bool, typer.Option("--quick", help="A small version, for a look.")] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Run the paper's experiments and set our numbers beside the published ones."""
+    from flanp import reproduce as experiments
+
+    if name == "list":
+        print("\n".join(experiments.names()))
+        return
+    for each in experiments.names() if name == "all" else [name]:
+        done = out / f"{each}.json"
+        if name == "all" and done.exists() and not overwrite:
+            print(f"{each}: done before, see {done}; repeat it with --overwrite")
+            continue
+        _claim(out, f"{each}.json", overwrite)
+        result = experiments.reproduce(each, seeds, data, quick)
+        result.save(out)
+        print(f"{result.title} ({result.seconds / 60:.1f} minutes)")
+        for finding in result.findings:
+            print(f"  {finding.line()}")
+        print(f"  {out / each}.png, {out / each}.json", flush=True)
 
 
 @app.command()

@@ -66,8 +66,15 @@ class Settings(BaseModel):
     max_rounds: int = Field(default=1000, ge=1)
     max_time: float = Field(default=float("inf"), gt=0)
     record_every: int = Field(default=1, ge=1)
+    record_after: float = Field(default=0.0, ge=0)
     precision: Literal["float32", "float64"] = "float32"
     target: dict[Literal[TARGETS], float] | Literal[STATISTICAL_ACCURACY] | None = None  # type: ignore[valid-type]
+
+    def limits(self) -> dict[str, Any]:
+        """Return the keywords of `Simulation` that are the same for all methods and seeds."""
+        return self.model_dump(
+            include={"max_rounds", "max_time", "record_every", "record_after", "precision"}
+        )
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ def load_config(path: Path | None, overrides: Iterable[str] = ()) -> Config:
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{name} is not valid TOML: {error}") from error
     for override in overrides:
-        _override(raw, override)
+        apply_override(raw, override)
     return build(raw, folder)
 
 
@@ -115,9 +122,7 @@ def build(raw: dict[str, Any], folder: Path) -> Config:
     for key in raw:
         if key not in known:
             raise BadInput(f"{key}: unknown key{nearest(key, known)}")
-    settings = _validated(
-        Settings, {k: v for k, v in raw.items() if k in Settings.model_fields}, ""
-    )
+    settings = validated(Settings, {k: v for k, v in raw.items() if k in Settings.model_fields}, "")
     for key in ("problem", "data"):
         if key not in raw:
             raise BadInput(f"{key}: it is missing; add a table [{key}] with a name")
@@ -132,7 +137,7 @@ def build(raw: dict[str, Any], folder: Path) -> Config:
 
 
 def _methods(raw: dict[str, Any], folder: Path) -> dict[str, Method]:
-    """Build the methods: each takes the parts that it does not have from the top level."""
+    """Build the methods: each takes the parts and parameters it lacks from the top level."""
     shared = {
         "participation": "Flanp",
         "stop": "GradientNoise",
@@ -150,19 +155,26 @@ def _methods(raw: dict[str, Any], folder: Path) -> dict[str, Method]:
         for key in table:
             if key not in METHOD_PARTS:
                 raise BadInput(f"{where}{key}: unknown key{nearest(key, METHOD_PARTS)}")
-        parts = shared | table
-        if "solver" not in parts:
+        if "solver" not in shared | table:
             raise BadInput(
                 f'{where}solver: it is missing; for instance {{name="FedGATE", eta=0.05}}'
             )
-        built = {key: _part(key, parts[key], where + key, folder) for key in METHOD_PARTS}
+        built = {
+            key: _part(key, table.get(key, shared.get(key)), where + key, folder, shared.get(key))
+            for key in METHOD_PARTS
+        }
         methods[name or type(built["solver"]).__name__] = Method(**built)
     return methods
 
 
-def _part(family: str, value: Any, where: str, folder: Path) -> Any:
-    """Build a part from a name, or from a table with a name and parameters."""
+def _part(family: str, value: Any, where: str, folder: Path, shared: Any = None) -> Any:
+    """Build a part from a name, or from a table with a name and parameters.
+
+    What the table lacks comes from a shared table, as far as the part has such a parameter.
+    """
     table = {"name": value} if isinstance(value, str) else value
+    if isinstance(table, dict) and isinstance(shared, dict):
+        table = {"name": shared.get("name")} | table
     if not isinstance(table, dict) or not isinstance(table.get("name"), str):
         raise BadInput(
             f"{where} = {value!r}: it must be a name or a table with a name"
@@ -175,11 +187,13 @@ def _part(family: str, value: Any, where: str, folder: Path) -> Any:
     if name.lower() not in by_lower:
         raise BadInput(f"{where}.name = {name!r}: unknown{nearest(name, by_lower.values())}")
     cls = FAMILIES[family][by_lower[name.lower()]]
+    if isinstance(shared, dict):
+        table = {k: v for k, v in shared.items() if k in _schema(cls).model_fields} | table
     given = {key: v for key, v in table.items() if key != "name"}
     for key in given:
         if key in FAMILIES and key in _schema(cls).model_fields:
             given[key] = _part(key, given[key], f"{where}.{key}", folder)
-    values = _validated(_schema(cls), given, where + ".")
+    values = validated(_schema(cls), given, where + ".")
     values = {key: _resolved(v, folder) for key, v in values.items()}
     try:
         return cls(**values)
@@ -219,7 +233,7 @@ def _schema(cls: type) -> type[BaseModel]:
     return create_model(cls.__name__, __config__=config, **definitions)
 
 
-def _validated(schema: type[BaseModel], given: dict[str, Any], where: str) -> dict[str, Any]:
+def validated(schema: type[BaseModel], given: dict[str, Any], where: str) -> dict[str, Any]:
     """Return the values given, converted to their types, or say what is wrong with each."""
     try:
         model = schema.model_validate(given)
@@ -247,7 +261,7 @@ def _resolved(value: Any, folder: Path) -> Any:
     return value
 
 
-def _override(raw: dict[str, Any], override: str) -> None:
+def apply_override(raw: dict[str, Any], override: str) -> None:
     """Apply 'a.b=c' to a configuration; c is a TOML value or, failing that, a string."""
     path, equals, text = override.partition("=")
     keys = [key.strip() for key in path.split(".")]

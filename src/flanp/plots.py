@@ -1,6 +1,7 @@
 """Curves over rounds and over time."""
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -17,6 +18,7 @@ LABELS = {
     "metric": "metric",
     "distance": r"$\|w - w^*\|$",
 }
+AXES = {"round": "communication rounds", "time": "virtual time (seconds)"}
 MOST_POINTS = 400
 
 
@@ -36,6 +38,43 @@ def plot_comparison(comparison: Comparison, path: Path) -> list[Path]:
     return _draw(comparison.histories, metric, target, ends, path)
 
 
+def plot_panels(
+    comparisons: dict[str, Comparison], column: str, title: str, path: Path
+) -> list[Path]:
+    """Draw one column in the paper's form: left over rounds and right over time.
+
+    Several comparisons get a panel each, over time. Return the files written.
+    """
+    alone = len(comparisons) == 1
+    panels = [
+        (label, x) for label in comparisons for x in (("round", "time") if alone else ("time",))
+    ]
+    figure = Figure(figsize=(4.6 * len(panels), 4), layout="constrained")
+    axes = figure.subplots(1, len(panels), sharey=alone, squeeze=False)[0]
+    for ax, (label, x) in zip(axes, panels, strict=True):
+        comparison = comparisons[label]
+        end = _longest(
+            [
+                comparison.rounds(n) if x == "round" else comparison.times(n)
+                for n in comparison.histories
+            ]
+        )
+        if not comparison.about.get("config", {}).get("target"):
+            end = np.inf
+        for colour, (name, runs) in zip(_cycle(), comparison.histories.items(), strict=False):
+            _curve(ax, runs, x, column, end, colour, name)
+        ax.set_yscale("log")
+        ax.grid(alpha=0.25, linewidth=0.5)
+        ax.set_xlabel(AXES[x])
+        ax.set_title(label, fontsize=10)
+    metric = next(iter(next(iter(comparisons.values())).histories.values()))[0].about.get("metric")
+    axes[0].set_ylabel(_label(column, metric))
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.suptitle(title, fontsize=11)
+    return _write(figure, path)
+
+
 def _draw(
     histories: dict[str, list[History]],
     metric: str | None,
@@ -51,13 +90,8 @@ def _draw(
         for row, column in enumerate(columns):
             ax = axes[row, side]
             for colour, (name, runs) in zip(_cycle(), histories.items(), strict=False):
-                x, curves = _on_common_grid(
-                    runs, name_of_x, column, (ends or {}).get(name_of_x, np.inf)
-                )
-                ax.plot(x, _middle(curves), color=colour, label=name or None, linewidth=1.6)
-                if len(runs) > 1:
-                    low, high = _spread(curves)
-                    ax.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+                end = (ends or {}).get(name_of_x, np.inf)
+                _curve(ax, runs, name_of_x, column, end, colour, name)
             if target and column in target:
                 ax.axhline(target[column], color="#444444", linestyle=":", linewidth=1)
             if len(histories) == 1:
@@ -65,20 +99,39 @@ def _draw(
             ax.set_yscale("log")
             ax.grid(alpha=0.25, linewidth=0.5)
             if side == 0:
-                ax.set_ylabel(metric or LABELS[column] if column == "metric" else LABELS[column])
+                ax.set_ylabel(_label(column, metric))
             if row == len(columns) - 1:
-                ax.set_xlabel("communication rounds" if side == 0 else "virtual time (seconds)")
+                ax.set_xlabel(AXES[name_of_x])
     if len(histories) > 1:
         handles, labels = axes[0, 0].get_legend_handles_labels()
         figure.legend(
             handles, labels, loc="outside upper center", ncols=min(4, len(labels)), frameon=False
         )
+    return _write(figure, path)
+
+
+def _write(figure: Figure, path: Path) -> list[Path]:
     written = [path.with_suffix(".png"), path.with_suffix(".svg")]
     # A fixed salt and no date: the same run gives the same bytes.
     with mpl.rc_context({"svg.hashsalt": "flanp"}):
         figure.savefig(written[0], dpi=130)
         figure.savefig(written[1], metadata={"Date": None})
     return written
+
+
+def _curve(
+    ax: Any, runs: list[History], x: str, column: str, end: float, colour: str, name: str
+) -> None:
+    """Draw the median of some runs, and their spread."""
+    grid, curves = _on_common_grid(runs, x, column, end)
+    ax.plot(grid, _middle(curves), color=colour, label=name or None, linewidth=1.6)
+    if len(runs) > 1:
+        low, high = _spread(curves)
+        ax.fill_between(grid, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _label(column: str, metric: str | None) -> str:
+    return metric or LABELS[column] if column == "metric" else LABELS[column]
 
 
 def _longest(values: list[np.ndarray]) -> float:
@@ -114,10 +167,10 @@ def _spread(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.where(alive, low, np.nan), np.where(alive, high, np.nan)
 
 
-def _mark_stages(ax: object, history: History, x: str) -> None:
+def _mark_stages(ax: Any, history: History, x: str) -> None:
     for row, after in zip(history.rows, history.rows[1:], strict=False):
         if after.stage > row.stage:
-            ax.axvline(getattr(row, x), color="#999999", linewidth=0.6)  # type: ignore[attr-defined]
+            ax.axvline(getattr(row, x), color="#999999", linewidth=0.6)
 
 
 def _cycle() -> list[str]:

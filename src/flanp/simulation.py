@@ -68,6 +68,7 @@ class Simulation:
         max_rounds: int = 1000,
         max_time: float = math.inf,
         record_every: int = 1,
+        record_after: float = 0.0,
         precision: Precision = "float32",
         resume: Path | None = None,
     ):
@@ -75,6 +76,7 @@ class Simulation:
         require(max_rounds >= 1, "max_rounds", max_rounds, "1 or more")
         require(max_time > 0, "max_time", max_time, "a positive number")
         require(record_every >= 1, "record_every", record_every, "1 or more")
+        require(record_after >= 0, "record_after", record_after, "zero or a positive number")
         for name in target or {}:
             require(name in TARGETS, "target", name, f"one of {', '.join(TARGETS)}")
         if isinstance(data, Source):
@@ -88,7 +90,7 @@ class Simulation:
         self.sizes = self.method.participation.stages(data.N)
         self.target, self.max_rounds, self.max_time = target, max_rounds, max_time
         self.endless = endless or bool(target)
-        self.record_every = record_every
+        self.record_every, self.record_after = record_every, record_after
         T = speeds.draw(data.ids, np.random.default_rng([seed, 0]))
         self.clock = Clock(T, speeds.jitter, seed)
         self.engine = Simulator(
@@ -155,8 +157,10 @@ class Simulation:
         state = next(states, None)
         self.state = state or self.state
         reason = "accuracy reached" if state is None else self._limit()
-        due = reason or self.state.rounds % self.record_every == 0
-        if due and self.history.rows[-1].round < self.state.rounds:
+        last = self.history.rows[-1]
+        often = self.state.rounds % self.record_every == 0
+        late = self.state.time - last.time >= self.record_after
+        if (reason or (often and late)) and last.round < self.state.rounds:
             self._record()
         return reason or self._limit()
 
@@ -222,6 +226,7 @@ def simulate(
             max_rounds: limit on the rounds.
             max_time: limit on the virtual time.
             record_every: record, and evaluate, every so many rounds.
+            record_after: record no sooner than this much virtual time after the last record.
             precision: "float32" or "float64".
 
     >>> import flanp

@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Literal, final
 
 from flanp.checks import BadInput, require
 from flanp.data.federated import FederatedData
@@ -11,18 +11,18 @@ from flanp.measurement import Measurement
 from flanp.problems import Constants, Problem
 from flanp.stage import Stage
 
+Sight = Literal["active", "whole", "nothing"]
+"""The gradient of the active clients, that of the whole training set, or none."""
 Memory = dict[str, Any]
 """What a rule remembers from round to round and stage to stage: numbers by name."""
 
 
 class StageRule(ABC):
-    """Decides, before each round, whether the stage is over.
+    """Decides, before each round, whether the stage is over."""
 
-    `looks_at` says what the rule must be shown: the "active" clients' gradient, that of the
-    "whole" training set, or "nothing".
-    """
-
-    looks_at = "active"
+    @abstractmethod
+    def looks_at(self, stage: Stage, rounds: int) -> Sight:
+        """Return what `met` must be shown after so many rounds of a stage."""
 
     @abstractmethod
     def met(
@@ -59,6 +59,10 @@ class StatisticalAccuracy(StageRule):
             )
         return StatisticalAccuracy(mu, c)
 
+    def looks_at(self, stage: Stage, rounds: int) -> Sight:
+        """Look at the active clients' gradient."""
+        return "active"
+
     def met(
         self,
         memory: Memory,
@@ -92,6 +96,10 @@ class Halving(StageRule):
         ok = self.threshold is None or self.threshold > 0
         require(ok, "threshold", self.threshold, "a positive number")
         require(0 < self.fraction < 1, "fraction", self.fraction, "between 0 and 1")
+
+    def looks_at(self, stage: Stage, rounds: int) -> Sight:
+        """Look at the active clients' gradient."""
+        return "active"
 
     def met(
         self,
@@ -130,6 +138,10 @@ class GradientNoise(StageRule):
         ok = self.at_most is None or self.at_most >= 1
         require(ok, "at_most", self.at_most, "1 or more, or nothing for no limit")
 
+    def looks_at(self, stage: Stage, rounds: int) -> Sight:
+        """Look at the active clients' gradient."""
+        return "active"
+
     def met(
         self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None
     ) -> tuple[bool, Memory]:
@@ -147,10 +159,12 @@ class FixedRounds(StageRule):
 
     rounds: int
 
-    looks_at = "nothing"
-
     def __post_init__(self) -> None:
         require(self.rounds >= 1, "rounds", self.rounds, "1 or more")
+
+    def looks_at(self, stage: Stage, rounds: int) -> Sight:
+        """Look at nothing."""
+        return "nothing"
 
     def met(
         self,
@@ -176,20 +190,23 @@ class Authors(StageRule):
     first_rounds: int = 21
     at_most: int = 20
 
-    looks_at = "whole"
-
     def __post_init__(self) -> None:
         require(self.first_rounds >= 1, "first_rounds", self.first_rounds, "1 or more")
         require(self.at_most >= 1, "at_most", self.at_most, "1 or more")
+
+    def looks_at(self, stage: Stage, rounds: int) -> Sight:
+        """Look at the whole training set, in the first stage only at its end."""
+        return "nothing" if stage.k == 0 and rounds < self.first_rounds else "whole"
 
     def met(
         self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None
     ) -> tuple[bool, Memory]:
         """Count, or test ||grad L_N|| <= threshold / 2^k."""
-        assert seen is not None
+        if seen is None:
+            return False, memory
         norm = math.sqrt(seen.grad_norm_sq)
         if stage.k == 0:
-            return rounds >= self.first_rounds, {"first": norm}
+            return True, {"first": norm}
         return rounds >= self.at_most or norm <= memory["first"] / 2**stage.k, memory
 
 
@@ -198,7 +215,9 @@ class Authors(StageRule):
 class Never(StageRule):
     """No stage ends by itself: for a single stage that runs to a target or a limit."""
 
-    looks_at = "nothing"
+    def looks_at(self, stage: Stage, rounds: int) -> Sight:
+        """Look at nothing."""
+        return "nothing"
 
     def met(
         self,

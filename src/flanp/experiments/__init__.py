@@ -1,0 +1,1 @@
+"""One configuration for each figure and table of the paper."""
