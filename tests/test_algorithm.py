@@ -86,8 +86,8 @@ def test_a_stage_whose_start_is_accurate_takes_no_round():
     assert trace == []
 
 
-def simulation(ids=None, order=None, N=7, seed=0, solver=FedGATE(eta=0.05), **options):  # noqa: B008
-    clients = linear_clients(N, unequal=True)
+def simulation(order=None, N=7, seed=0, solver=FedGATE(eta=0.05), shift=0.0, **options):  # noqa: B008
+    clients = [(x, y + shift) for x, y in linear_clients(N, unequal=True)]
     order = range(N) if order is None else order
     data = from_clients([clients[i] for i in order], [f"c{i}" for i in order])
     options = {"participation": Flanp(2), "stop": FixedRounds(3), **options}
@@ -147,12 +147,26 @@ def test_resume_is_the_uninterrupted_run_bit_for_bit(tmp_path, kind, cut):
     assert whole == history_bytes(second, tmp_path / "cut")
 
 
+def test_a_run_cut_between_two_records_goes_on_as_if_it_had_not_been(tmp_path):
+    whole = simulation(record_every=4)
+    list(whole)
+    first = simulation(record_every=4, max_rounds=1)
+    list(first)
+    first.save(tmp_path)
+    second = simulation(record_every=4, resume=tmp_path)
+    list(second)
+    # Every end of a run is recorded: the cut is one row more, and nothing else differs.
+    assert [row for row in second.history.rows if row.round != 1] == whole.history.rows
+
+
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     run_ = simulation(max_rounds=2)
     list(run_)
     run_.save(tmp_path)
     with pytest.raises(flanp.BadInput, match="another run: solver differ"):
         simulation(solver=FedGATE(eta=0.06), resume=tmp_path)
+    with pytest.raises(flanp.BadInput, match="another run: checksum differ"):
+        simulation(speeds=Exponential(), seed=0, N=7, shift=1e-3, resume=tmp_path)
     with pytest.raises(flanp.BadInput, match="no checkpoint"):
         simulation(resume=tmp_path / "nowhere")
 

@@ -60,6 +60,17 @@ def test_run_writes_everything_and_refuses_to_overwrite(flanp, tmp_path):
     assert (folder / "history.csv").read_bytes() != before
     about = json.loads((folder / "history.json").read_text())
     assert about["config"]["seed"] == 1
+    wild = flanp("run", "small.toml", "--set", "solver.eta=500.0", "--overwrite")
+    assert wild.returncode == 1
+    left = {path.name for path in folder.iterdir()}
+    assert left == {"history.csv", "history.json"}  # nothing of the run before
+
+
+def test_resume_notices_that_the_data_changed(flanp):
+    assert flanp("run", "small.toml", "--set", "max_rounds=3").returncode == 0
+    changed = flanp("run", "small.toml", "--resume", "--set", "data.noise=5.0")
+    assert changed.returncode == 2
+    assert "of another run: checksum differ" in changed.stderr
 
 
 def test_compare_prints_a_table_and_draws_curves(flanp, tmp_path):
@@ -100,7 +111,7 @@ def test_compare_prints_a_table_and_draws_curves(flanp, tmp_path):
             "data.clients = 0: it must be 1 or more",
         ),
         (["run", "small.toml", "--resume"], "no checkpoint to resume from"),
-        (["run", "small.toml", "--out", "small.toml"], "is a file"),
+        (["run", "small.toml", "--out", "small.toml"], "cannot be written to"),
         (
             ["compare", "small.toml", "--set", "speeds={name='Measured',seconds=[1,2]}"],
             "2 speeds for 8",
@@ -163,7 +174,7 @@ def test_ctrl_c_saves_what_a_comparison_has(flanp, tmp_path):
     code, rest = start_and_interrupt(tmp_path, "compare", "endless.toml")
     assert code == 130
     assert "interrupted after 0 of 5 seeds" in rest
-    assert (tmp_path / "runs" / "endless" / "comparison.json").exists()
+    assert (tmp_path / "runs" / "endless-compare" / "comparison.json").exists()
 
 
 def test_init_writes_a_configuration_and_never_overwrites_one(flanp, tmp_path):

@@ -107,6 +107,20 @@ def test_a_method_that_diverges_misses_the_target():
     assert "diverged" in result.histories["wild"][0].about["ended"]
 
 
+def test_a_method_that_diverges_does_not_set_the_common_target():
+    methods = {**METHODS, "wild": Method(FedAvg(eta=100.0), Everyone(), RULE, WORK)}
+    result = compare(LinearRegression(), DATA, methods, seeds=1, max_rounds=9, progress=False)
+    start = result.histories["FLANP"][0].rows[0].loss
+    assert result.targets[0]["loss"] < 0.9 * start
+
+
+def test_seeds_start_where_they_are_told():
+    kind = {"progress": False, "max_rounds": 2}
+    one = compare(LinearRegression(), DATA, METHODS, seeds=2, **kind)
+    other = compare(LinearRegression(), DATA, METHODS, seeds=1, seed=1, **kind)
+    assert one.histories["FLANP"][1].rows == other.histories["FLANP"][0].rows
+
+
 def test_the_interval_covers_the_truth():
     """Monte Carlo: 95% of the intervals hold the true ratio."""
     rng = np.random.default_rng(0)
@@ -132,5 +146,10 @@ def test_bad_comparisons():
         compare(LinearRegression(), DATA, METHODS, seeds=0)
     with pytest.raises(BadInput, match="statistical accuracy of LogisticRegression is not known"):
         compare(LogisticRegression(), Digits(clients=3), METHODS, target="statistical accuracy")
+    with pytest.raises(BadInput, match="another method has the same name but for signs"):
+        compare(LinearRegression(), DATA, {"A": METHODS["FLANP"], "a!": METHODS["FedAvg"]})
+    few = {**METHODS, "few": Method(GATE, Flanp(99), RULE, WORK)}
+    with pytest.raises(BadInput, match=r"methods.few: n0 = 99"):
+        compare(LinearRegression(), DATA, few)
     with pytest.raises(BadInput, match="target = 'soon'"):
         flanp.compare(LinearRegression(), DATA, METHODS, target="soon")

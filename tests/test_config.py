@@ -10,7 +10,7 @@ from flanp.schedules import Shrinking
 from flanp.solvers import FedAvg, FedGATE
 from flanp.speeds import FromCSV, Uniform
 from flanp.stopping import GradientNoise
-from flanp.work import Equal
+from flanp.work import Equal, SpeedMatched
 
 SMALL = """
 [problem]
@@ -98,6 +98,21 @@ def test_overrides(load):
     assert config.data.clients == 9
 
 
+def test_overrides_of_parts_that_the_file_leaves_out(load):
+    config = load(SMALL, "participation.n0=2", "work.epochs=2", "work.batch=5", "speeds.high=60")
+    (method,) = config.methods.values()
+    assert method.participation == Flanp(n0=2)
+    assert method.work == Equal(epochs=2.0, batch=5)
+    assert config.speeds == Uniform(high=60)
+
+
+def test_methods_inherit_parameters_that_they_have(load):
+    shared = '[work]\nname="Equal"\ntau=7\nbatch=3\n[methods.A.work]\nname="SpeedMatched"\n'
+    config = load(SMALL + shared + "[methods.B.work]\nepochs=2\n")
+    assert config.methods["A"].work == SpeedMatched(tau=7, batch=3)
+    assert config.methods["B"].work == Equal(epochs=2, batch=3)
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -106,13 +121,19 @@ def test_overrides(load):
         ("solver.name=FedGait", r"solver.name = 'FedGait': unknown; did you mean 'FedGATE'\?"),
         ("solver.eta=fast", r"solver.eta = 'fast': input should be a valid number"),
         ("solver.eta=-1", r"solver.eta = -1.0: it must be a positive number"),
-        ("participation.n0=0", r"participation"),
+        ("participation.n0=0", r"participation.n0 = 0: it must be 1 or more"),
         ("data.clients=2.5", r"data.clients = 2.5: input should be a valid integer"),
         ("seeds=0", r"seeds = 0: input should be greater than or equal to 1"),
         ("seeds=many", r"seeds = 'many': input should be a valid integer"),
         ("precision=float16", r"precision = 'float16': input should be 'float32' or 'float64'"),
-        ("target=soon", r"target"),
-        ("target.lost=0.1", r"target"),
+        ("target=soon", r"target = 'soon': it must be 'statistical accuracy', or one level"),
+        ("target.lost=0.1", r"target = .*: it must be 'statistical accuracy', or one level"),
+        ("target={loss=1,distance=2}", r"or one level"),
+        ('solver.eta="0.1"', r"solver.eta = '0.1': input should be a valid number"),
+        ('data.clients="7"', r"data.clients = '7': input should be a valid integer"),
+        ("participation.n0=true", r"participation.n0 = True: input should be a valid integer"),
+        ("participation.growth=inf", r"participation.growth = inf: it must be a number above 1"),
+        ("data.condition=inf", r"data.condition = inf"),
         ("eta", r"write it as key.sub-key=value"),
         ("seeds.x=1", r"seeds: input should|'seeds' is not a table|seeds = "),
         ("methods=3", r"methods: it must hold a table"),
@@ -179,3 +200,8 @@ def test_your_own_problem_from_a_module_beside_the_file(tmp_path):
     )
     (tmp_path / "c.toml").write_text(SMALL.replace("LinearRegression", "mine_for_test:problem"))
     assert type(load_config(tmp_path / "c.toml").problem).__name__ == "Custom"
+    with pytest.raises(BadInput, match="takes no parameters"):
+        load_config(tmp_path / "c.toml", ["problem.l2=1.0"])
+    (tmp_path / "broken_for_test.py").write_text("1 / 0\n")
+    with pytest.raises(BadInput, match="ZeroDivisionError"):
+        load_config(tmp_path / "c.toml", ["problem.name=broken_for_test:problem"])

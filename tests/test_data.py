@@ -64,7 +64,7 @@ def test_from_clients_pads_and_sorts_by_id():
     )
     assert data.ids == ("9", "10")
     assert data.s.tolist() == [3, 2]
-    assert data.batch[0][1].ravel().tolist() == [10, 10, 0]
+    assert data.batch[0][1].ravel().tolist() == [10, 10, 10]  # padding repeats a row
     assert len(data.samples()[0]) == 5
 
 
@@ -238,7 +238,7 @@ def test_csv_dealt_out_with_labels_and_a_test_set(tmp_path):
         (
             "y\n1\n2\n",
             {"target": "y", "clients": 1},
-            "a header and at least one row|no column is left",
+            "no column is left",
         ),
         ("x,y\n1,0.5\n", {"target": "y", "clients": 1, "labels": True}, "labels in 'y'"),
         ("x,y\n1,2\n", {"target": "y"}, "either the name of the client column"),
@@ -249,6 +249,33 @@ def test_bad_csv(tmp_path, text, options, message):
     path.write_text(text)
     with pytest.raises(BadInput, match=message):
         CSV(path, **options).load()
+
+
+def test_csv_as_spreadsheets_write_it(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_bytes('\ufeff"a", "y", "who"\r\n"1.5", 2, "p q"\r\n\r\n3, 4, r\r\n'.encode())
+    data = CSV(path, target="y", client="who", test_fraction=0.95).load()
+    assert data.ids == ("p q", "r")  # nobody loses the last row to the test set
+    path.write_text("a,y\n1,2\n3\n")
+    with pytest.raises(BadInput, match="line 3: 1 cells; the header has 2"):
+        CSV(path, target="y", clients=1).load()
+    path.write_bytes(b"a,y\n\xff,2\n")
+    with pytest.raises(BadInput, match="cannot be read as a CSV file in UTF-8"):
+        CSV(path, target="y", clients=1).load()
+
+
+def test_damaged_files_and_labels(tmp_path):
+    for name in images.MNIST_FILES:
+        (tmp_path / name).write_bytes(b"not gzip")
+    with pytest.raises(BadInput, match="is damaged"):
+        MNIST(folder=tmp_path).load()
+    (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"not tar")
+    with pytest.raises(BadInput, match="is damaged"):
+        CIFAR10(folder=tmp_path).load()
+    with pytest.raises(BadInput, match="labels must be 0 to 1"):
+        from_clients([(np.zeros((2, 1)), np.array([0, 2]))], classes=2)
+    with pytest.raises(BadInput, match="held-out data holds NaN"):
+        from_clients([(np.zeros((2, 1)), np.zeros(2))], test=(np.array([np.nan]),))
 
 
 def test_missing_csv(tmp_path):

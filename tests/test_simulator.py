@@ -163,6 +163,61 @@ def test_your_own_model_with_any_pytree():
     assert history.rows[-1].metric < history.rows[0].metric
 
 
+def test_padding_is_never_seen_even_by_a_loss_that_is_not_defined_at_zero():
+    def loss(params, batch):
+        return jnp.mean((params - jnp.log(batch[0])) ** 2)
+
+    rng = np.random.default_rng(0)
+    clients = [(rng.uniform(1, 2, size),) for size in (5, 2, 1)]
+    problem = Custom(lambda key: jnp.zeros(()), loss, metric_fn=loss)
+    data = from_clients(clients, test=(rng.uniform(1, 2, 5),))
+    history = flanp.simulate(
+        problem, data, FedGATE(eta=0.1), work=Equal(tau=4, batch=2), stop=FixedRounds(30),
+        progress=False,
+    )  # fmt: skip
+    mean_log = np.log(np.concatenate([c[0] for c in clients])).mean()
+    assert float(history.params) == pytest.approx(mean_log, abs=0.05)
+    assert np.isfinite(history.rows[-1].metric)
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (Custom(lambda key: jnp.zeros(3), lambda p, b: b[0] @ p), r"returns float32\[1\]"),
+        (Custom(lambda key: jnp.zeros(3), lambda p, b: jnp.sum(b[0] > 0)), "must be one float"),
+    ],
+)
+def test_a_loss_that_is_not_one_float_is_refused(problem, message):
+    clients = [(x.astype(np.float32), y) for x, y in linear_clients(3)]
+    with pytest.raises(flanp.BadInput, match=message):
+        Simulation(problem, from_clients(clients), FedAvg(eta=0.1))
+
+
+def test_impossible_targets_are_refused_at_once():
+    data = from_clients(linear_clients(3))
+    with pytest.raises(flanp.BadInput, match="has no metric"):
+        Simulation(LinearRegression(), data, FedAvg(eta=0.1), target={"metric": 0.1})
+    digits = Digits(clients=3)
+    with pytest.raises(flanp.BadInput, match="minimiser of LogisticRegression is not known"):
+        Simulation(LogisticRegression(), digits, FedAvg(eta=0.1), target={"distance": 0.1})
+
+
+def test_the_last_round_of_every_stage_is_recorded():
+    kind = {
+        "data": from_clients(linear_clients(7)),
+        "participation": Flanp(2, 2),
+        "stop": FixedRounds(4),
+    }
+    runs = [
+        Simulation(LinearRegression(), solver=FedGATE(eta=0.05), record_every=every, **kind)
+        for every in (1, 3)
+    ]
+    for run_ in runs:
+        list(run_)
+    assert runs[0].history.stages() == runs[1].history.stages()
+    assert [row.round for row in runs[1].history.rows] == [0, 3, 4, 6, 8, 9, 12]
+
+
 def test_float32_by_default_float64_on_request():
     data = from_clients(linear_clients(7))
     for precision in ("float32", "float64"):

@@ -54,6 +54,10 @@ def test_same_seed_same_speeds():
         lambda: Measured((1.0, -2.0)),
         lambda: Measured((float("inf"),)),
         lambda: Uniform(jitter=-1),
+        lambda: Uniform(jitter=100),
+        lambda: Clock(np.array([1.0, 0.0]), 0.0, 0),
+        lambda: Clock(np.array([np.inf]), 0.0, 0),
+        lambda: Clock(np.array([np.nan]), 0.0, 0),
     ],
 )
 def test_bad_speeds_are_refused(make):

@@ -19,6 +19,7 @@ from flanp.solvers import Solver
 from flanp.speeds import Clock
 from flanp.stage import Stage
 from flanp.stopping import Memory, Sight, StageRule
+from flanp.streams import Stream, generator
 from flanp.work import Work
 
 
@@ -71,7 +72,7 @@ def flanp(
         if k > state.k or state.r == 0:
             state = state._replace(model=engine.restart(state.model), k=k, r=0)
         while True:
-            rng = np.random.default_rng([clock.seed, 6, state.rounds])
+            rng = generator(clock.seed, Stream.PARTICIPATION, state.rounds)
             active = method.participation.select(n, ranking, rng)
             seen = look(engine, method.stop.looks_at(stage, state.r), state.model, active)
             accurate, memory = method.stop.met(state.memory, stage, state.r, seen)

@@ -14,6 +14,15 @@ from flanp.checks import BadInput, nearest
 from flanp.config import Config, default_text, load_config
 
 CHECKPOINT_SECONDS = 60.0
+RESULTS = (
+    "history.*",
+    "checkpoint.safetensors",
+    "model.safetensors",
+    "curves.*",
+    "comparison.json",
+    "*/seed-*/history.*",
+)
+"""The files of a run and of a comparison."""
 
 app = typer.Typer(
     help="Federated learning that finishes sooner when clients differ in speed.",
@@ -58,6 +67,9 @@ def _exit_codes(command: Callable[..., None]) -> Callable[..., None]:
         except BadInput as error:
             _say(f"flanp: {error}")
             raise typer.Exit(2) from None
+        except OSError as error:
+            _say(f"flanp: {error}")
+            raise typer.Exit(1) from None
         except Diverged as error:
             _say(f"flanp: {error}")
             raise typer.Exit(1) from None
@@ -91,7 +103,7 @@ def run(
     name, chosen = _choose(loaded, method)
     folder = out or Path("runs") / config.stem
     if not resume:
-        _claim(folder, "history.csv", overwrite)
+        _claim(folder, overwrite)
     s = loaded.settings
     target = s.target
     if isinstance(target, str):
@@ -136,8 +148,9 @@ def _run_to_end(simulation: Any, name: str, folder: Path) -> None:
         _say(f"flanp: interrupted; saved in {folder}/. Go on with --resume")
         raise typer.Exit(130) from None
     except Exception:
-        simulation.history.save(folder)
-        _say(f"the history up to there is saved in {folder}/")
+        if simulation.history.rows:
+            simulation.history.save(folder)
+            _say(f"the history up to there is saved in {folder}/")
         raise
     simulation.save(folder)
     simulation.save_params(folder)
@@ -158,8 +171,8 @@ def compare(
     from flanp.report import print_comparison
 
     loaded = load_config(config, set_ or ())
-    folder = out or Path("runs") / (config.stem if config else "compare")
-    _claim(folder, "comparison.json", overwrite)
+    folder = out or Path("runs") / (f"{config.stem}-compare" if config else "compare")
+    _claim(folder, overwrite)
     s = loaded.settings
     result = Comparison(about={"config": loaded.raw})
     interrupted = False
@@ -170,13 +183,16 @@ def compare(
             loaded.methods,
             loaded.speeds,
             seeds=s.seeds,
+            seed=s.seed,
             target=s.target,
             partial=result,
             **s.limits(),
         )
     except KeyboardInterrupt:
         interrupted = True
-    result.save(folder)
+    finally:
+        if any(result.histories.values()):
+            result.save(folder)
     if result.targets:
         plot_comparison(result, folder / "curves")
         print_comparison(_console(), loaded, result)
@@ -186,6 +202,9 @@ def compare(
         )
         raise typer.Exit(130)
     print(f"curves: {folder / 'curves.png'}   all numbers: {folder / 'comparison.json'}")
+    if all(run.diverged for runs in result.histories.values() for run in runs):
+        _say("flanp: every run diverged. Lower eta, gamma or tau")
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -212,7 +231,8 @@ def reproduce(
         if name == "all" and done.exists() and not overwrite:
             print(f"{each}: done before, see {done}; repeat it with --overwrite")
             continue
-        _claim(out, f"{each}.json", overwrite)
+        if done.exists() and not overwrite:
+            raise BadInput(f"{done} exists already: choose another --out, or --overwrite it")
         result = experiments.reproduce(each, seeds, data, quick)
         result.save(out)
         print(f"{result.title} ({result.seconds / 60:.1f} minutes)")
@@ -229,7 +249,10 @@ def init(
     """Write a commented configuration to start from."""
     if file.exists():
         raise BadInput(f"{file} exists already: choose another name")
-    file.write_text(default_text(), "utf-8")
+    try:
+        file.write_text(default_text(), "utf-8")
+    except OSError as error:
+        raise BadInput(f"{file} cannot be written: {error.strerror}") from error
     print(f"wrote {file}; try: flanp compare {file}")
 
 
@@ -247,15 +270,23 @@ def _choose(config: Config, name: str | None) -> tuple[str, Any]:
     return name, methods[name]
 
 
-def _claim(folder: Path, mark: str, overwrite: bool) -> None:
-    """Refuse a folder that holds results already."""
-    if (folder / mark).exists() and not overwrite:
+def _claim(folder: Path, overwrite: bool) -> None:
+    """Make a folder for results; refuse one that holds some, or clear it of them."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".flanp"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise BadInput(f"{folder} cannot be written to: {error.strerror}; see --out") from error
+    results = [path for pattern in RESULTS for path in folder.glob(pattern)]
+    if results and not overwrite:
         raise BadInput(
             f"{folder}/ holds results already: choose another folder with --out, "
             "or replace them with --overwrite"
         )
-    if folder.exists() and not folder.is_dir():
-        raise BadInput(f"{folder} is a file: choose another folder with --out")
+    for path in results:
+        path.unlink()
 
 
 def _console() -> Console:

@@ -1,6 +1,5 @@
 """Comparing methods on the same data, model and speeds, over several seeds."""
 
-import json
 import math
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,13 +13,14 @@ from scipy import stats
 from flanp.algorithm import Method
 from flanp.checks import BadInput
 from flanp.data import FederatedData, Source
-from flanp.files import write_atomically
+from flanp.files import write_json
 from flanp.history import History
 from flanp.participation import Everyone
 from flanp.problems import Problem
 from flanp.progress import Progress
 from flanp.simulation import Diverged, Simulation
 from flanp.speeds import Speeds
+from flanp.stopping import StatisticalAccuracy
 
 STATISTICAL_ACCURACY = "statistical accuracy"
 
@@ -91,6 +91,7 @@ class Comparison:
                 "rounds": _mean(self.rounds(name)),
                 "time": _mean(self.times(name)),
                 "waiting": self.waiting(name),
+                "ended": [history.about["ended"] for history in self.histories[name]],
                 "speed_up": {b: self.speed_up(name, b)._asdict() for b in self.baselines},
             }
             for name in self.histories
@@ -100,12 +101,10 @@ class Comparison:
         """Write comparison.json, and each run's history into a folder of its own."""
         folder = Path(folder)
         for name, histories in self.histories.items():
-            for seed, history in enumerate(histories):
-                history.save(folder / slug(name) / f"seed-{seed}")
+            for history in histories:
+                history.save(folder / slug(name) / f"seed-{history.about['seed']}")
         result = {**self.about, "targets": self.targets, "methods": self.rows()}
-        write_atomically(
-            folder / "comparison.json", json.dumps(result, indent=2, default=str) + "\n"
-        )
+        write_json(folder / "comparison.json", result)
 
 
 def compare(
@@ -115,12 +114,13 @@ def compare(
     speeds: Speeds | None = None,
     *,
     seeds: int = 5,
+    seed: int = 0,
     target: dict[str, float] | str | None = None,
     progress: bool = True,
     partial: Comparison | None = None,
     **options: Any,
 ) -> Comparison:
-    """Run several methods on the same data, start model and speeds, for seeds 0, 1, 2, ...
+    """Run several methods on the same data, start model and speeds, over several seeds.
 
     Args:
         problem: what is minimised.
@@ -128,6 +128,7 @@ def compare(
         methods: the methods by name.
         speeds: seconds per local step, drawn for each seed.
         seeds: how many.
+        seed: the first of them.
         target: for instance {"loss": 0.3}; or "statistical accuracy", which is
             ||grad L_N||^2 <= 2 mu c/(N s) where the problem knows mu and c. Without one it is the
             lowest loss that every method reaches within the limits, on each seed.
@@ -154,17 +155,25 @@ def compare(
         raise BadInput("there is nothing to compare: give at least one method")
     if seeds < 1:
         raise BadInput(f"seeds = {seeds}: it must be 1 or more")
+    folders = [slug(name) for name in methods]
+    for name in methods:
+        if folders.count(slug(name)) > 1:
+            raise BadInput(
+                f"methods.{name}: another method has the same name but for signs; rename"
+            )
     result = partial if partial is not None else Comparison()
     result.histories = {name: [] for name in methods}
     result.baselines = tuple(
         name for name, method in methods.items() if isinstance(method.participation, Everyone)
     )
     with Progress("", total=seeds * len(methods), enabled=progress) as shown:
-        for seed in range(seeds):
-            loaded = data.load(seed) if isinstance(data, Source) else data
+        for number in range(seed, seed + seeds):
+            loaded = data.load(number) if isinstance(data, Source) else data
+            for name, method in methods.items():
+                _check(name, method, problem, loaded)
             goal = resolve_target(target, problem, loaded)
             for name, method in methods.items():
-                shown.title = f"{name}, seed {seed}"
+                shown.title = f"{name}, seed {number}"
                 run = Simulation(
                     problem,
                     loaded,
@@ -173,7 +182,7 @@ def compare(
                     method.stop,
                     method.work,
                     speeds,
-                    seed=seed,
+                    seed=number,
                     target=goal,
                     endless=True,
                     **options,
@@ -217,6 +226,16 @@ def slug(name: str) -> str:
     return "-".join(words) or "method"
 
 
+def _check(name: str, method: Method, problem: Problem, data: FederatedData) -> None:
+    """Refuse a method that cannot run on the data before any other has run."""
+    try:
+        method.participation.stages(data.N)
+        if isinstance(method.stop, StatisticalAccuracy):
+            method.stop.complete(problem, data)
+    except BadInput as error:
+        raise BadInput(f"methods.{name}: {error}") from error
+
+
 def resolve_target(
     target: dict[str, float] | str | None, problem: Problem, data: FederatedData
 ) -> dict[str, float] | None:
@@ -235,7 +254,9 @@ def resolve_target(
 
 
 def _common_target(runs: list[History]) -> dict[str, float]:
-    return {"loss": max(float(np.nanmin(run.column("loss"))) for run in runs)}
+    settled = [run for run in runs if run.rows and not run.diverged]
+    lowest = [float(np.nanmin(run.column("loss"))) for run in settled]
+    return {"loss": max(lowest, default=math.nan)}
 
 
 def _mean(values: np.ndarray) -> float:

@@ -8,9 +8,16 @@ from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    field_validator,
+)
 
 from flanp import data, participation, problems, schedules, solvers, speeds, stopping, work
 from flanp.algorithm import Method
@@ -54,6 +61,15 @@ FAMILIES: dict[str, dict[str, type]] = {
 }
 """What each part of a configuration can be: the `name` in a table is the class's."""
 METHOD_PARTS = ("solver", "participation", "stop", "work")
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "participation": {"name": "Flanp"},
+    "stop": {"name": "GradientNoise"},
+    "work": {"name": "Equal", "tau": 10},
+    "speeds": {"name": "Uniform"},
+}
+"""The parts of a configuration that does not name them."""
+INSTEAD = {"tau": "epochs", "epochs": "tau"}
+"""Parameters that displace each other."""
 
 
 class Settings(BaseModel):
@@ -68,7 +84,21 @@ class Settings(BaseModel):
     record_every: int = Field(default=1, ge=1)
     record_after: float = Field(default=0.0, ge=0)
     precision: Literal["float32", "float64"] = "float32"
-    target: dict[Literal[TARGETS], float] | Literal[STATISTICAL_ACCURACY] | None = None  # type: ignore[valid-type]
+    target: Any = None
+
+    @field_validator("target")
+    @classmethod
+    def _target_is_a_level(cls, target: Any) -> Any:
+        if target in (None, STATISTICAL_ACCURACY):
+            return target
+        if isinstance(target, dict) and len(target) == 1:
+            ((name, level),) = target.items()
+            if name in TARGETS and isinstance(level, int | float) and not isinstance(level, bool):
+                return {name: float(level)}
+        raise ValueError(
+            f"it must be {STATISTICAL_ACCURACY!r}, or one level of {', '.join(TARGETS)}, "
+            "such as { loss = 0.3 }"
+        )
 
     def limits(self) -> dict[str, Any]:
         """Return the keywords of `Simulation` that are the same for all methods and seeds."""
@@ -97,7 +127,7 @@ def load_config(path: Path | None, overrides: Iterable[str] = ()) -> Config:
     else:
         folder, name = path.parent, str(path)
         try:
-            text = path.read_text("utf-8")
+            text = path.read_text("utf-8-sig")
         except OSError as error:
             raise BadInput(f"{path} cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
@@ -106,6 +136,8 @@ def load_config(path: Path | None, overrides: Iterable[str] = ()) -> Config:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{name} is not valid TOML: {error}") from error
+    for key, default in DEFAULTS.items():
+        raw.setdefault(key, dict(default))
     for override in overrides:
         apply_override(raw, override)
     return build(raw, folder)
@@ -122,15 +154,15 @@ def build(raw: dict[str, Any], folder: Path) -> Config:
     for key in raw:
         if key not in known:
             raise BadInput(f"{key}: unknown key{nearest(key, known)}")
-    settings = validated(Settings, {k: v for k, v in raw.items() if k in Settings.model_fields}, "")
+    single = {key: v for key, v in raw.items() if key in Settings.model_fields}
     for key in ("problem", "data"):
         if key not in raw:
             raise BadInput(f"{key}: it is missing; add a table [{key}] with a name")
     return Config(
-        settings=Settings.model_validate(settings),
+        settings=Settings(**validated(Settings, single, "")),
         problem=_part("problem", raw["problem"], "problem", folder),
         data=_part("data", raw["data"], "data", folder),
-        speeds=_part("speeds", raw.get("speeds", "Uniform"), "speeds", folder),
+        speeds=_part("speeds", raw.get("speeds", DEFAULTS["speeds"]), "speeds", folder),
         methods=_methods(raw, folder),
         raw=raw,
     )
@@ -138,12 +170,7 @@ def build(raw: dict[str, Any], folder: Path) -> Config:
 
 def _methods(raw: dict[str, Any], folder: Path) -> dict[str, Method]:
     """Build the methods: each takes the parts and parameters it lacks from the top level."""
-    shared = {
-        "participation": "Flanp",
-        "stop": "GradientNoise",
-        "work": {"name": "Equal", "tau": 10},
-    }
-    shared |= {key: raw[key] for key in METHOD_PARTS if key in raw}
+    shared = DEFAULTS | {key: raw[key] for key in METHOD_PARTS if key in raw}
     tables = raw.get("methods", {"": {}})
     if not isinstance(tables, dict) or not tables:
         raise BadInput("methods: it must hold a table for each method, such as [methods.FLANP]")
@@ -182,19 +209,24 @@ def _part(family: str, value: Any, where: str, folder: Path, shared: Any = None)
         )
     name = table["name"]
     if family == "problem" and ":" in name:
+        if len(table) > 1:
+            raise BadInput(f"{where}: a problem of your own takes no parameters here but its name")
         return _imported(name, where, folder)
     by_lower = {known.lower(): known for known in FAMILIES[family]}
     if name.lower() not in by_lower:
         raise BadInput(f"{where}.name = {name!r}: unknown{nearest(name, by_lower.values())}")
     cls = FAMILIES[family][by_lower[name.lower()]]
     if isinstance(shared, dict):
-        table = {k: v for k, v in shared.items() if k in _schema(cls).model_fields} | table
+        known = _schema(cls).model_fields
+        inherited = {k: v for k, v in shared.items() if k in known and INSTEAD.get(k) not in table}
+        table = inherited | table
     given = {key: v for key, v in table.items() if key != "name"}
     for key in given:
         if key in FAMILIES and key in _schema(cls).model_fields:
             given[key] = _part(key, given[key], f"{where}.{key}", folder)
+    hints = get_type_hints(cls)
+    given = {key: _converted(v, hints.get(key), folder) for key, v in given.items()}
     values = validated(_schema(cls), given, where + ".")
-    values = {key: _resolved(v, folder) for key, v in values.items()}
     try:
         return cls(**values)
     except BadInput as error:
@@ -207,8 +239,9 @@ def _imported(reference: str, where: str, folder: Path) -> problems.Problem:
     sys.path.insert(0, str(folder.resolve()))
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise BadInput(f"{where}.name = {reference!r}: it cannot be imported: {error}") from error
+    except Exception as error:  # the user's own code may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise BadInput(f"{where}.name = {reference!r}: it cannot be imported: {reason}") from error
     finally:
         sys.path.pop(0)
     if not isinstance(found, problems.Problem):
@@ -229,7 +262,7 @@ def _schema(cls: type) -> type[BaseModel]:
         else:
             default = Field()
         definitions[f.name] = (hints[f.name], default)
-    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, strict=True)
     return create_model(cls.__name__, __config__=config, **definitions)
 
 
@@ -250,14 +283,20 @@ def _explain(problem: Any, schema: type[BaseModel], where: str) -> str:
         return f"{place}: unknown key{nearest(str(problem['loc'][-1]), schema.model_fields)}"
     if problem["type"] == "missing":
         return f"{place}: it is missing"
-    message = problem["msg"][0].lower() + problem["msg"][1:]
+    message = problem["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
     return f"{place} = {problem['input']!r}: {message}"
 
 
-def _resolved(value: Any, folder: Path) -> Any:
-    """Look a relative path up from the configuration's folder, then from here."""
-    if isinstance(value, Path) and not value.is_absolute() and (folder / value).exists():
-        return folder / value
+def _converted(value: Any, hint: Any, folder: Path) -> Any:
+    """Return a TOML value in the type that TOML has no word for: a tuple, or a path.
+
+    A relative path is looked up from the configuration's folder, then from here.
+    """
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, str) and (hint is Path or Path in get_args(hint)):
+        return folder / value if (folder / value).exists() else Path(value)
     return value
 
 
@@ -274,9 +313,10 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
     table = raw
     for key in keys[:-1]:
         inner = table.setdefault(key, {})
-        if isinstance(inner, str):
-            inner = table[key] = {"name": inner}
+        if isinstance(inner, str):  # a part's name stands for a table; a target's does not
+            inner = table[key] = {} if key == "target" else {"name": inner}
         if not isinstance(inner, dict):
             raise BadInput(f"--set {override}: {key!r} is not a table")
         table = inner
+    table.pop(INSTEAD.get(keys[-1], ""), None)
     table[keys[-1]] = value

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flanp.checks import BadInput, nearest
-from flanp.files import write_atomically
+from flanp.files import write_atomically, write_json
 
 
 class Row(NamedTuple):
@@ -50,6 +50,11 @@ class History:
     """What was run, and how it ended."""
     params: Any = None
     """The last global model; it is not part of the saved history."""
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the loss became NaN or infinite."""
+        return str(self.about.get("ended")).startswith("diverged")
 
     def column(self, name: str) -> np.ndarray:
         """Return a column as an array; what was not measured is NaN.
@@ -103,8 +108,7 @@ class History:
         lines = [",".join(Row._fields)]
         lines += [",".join("" if v is None else repr(v) for v in row) for row in self.rows]
         write_atomically(folder / "history.csv", "\n".join(lines) + "\n")
-        about = {"columns": Row._fields, "rounds": len(self.rows), **self.about}
-        write_atomically(folder / "history.json", json.dumps(about, indent=2, default=str) + "\n")
+        write_json(folder / "history.json", {"columns": Row._fields, **self.about})
 
     @classmethod
     def load(cls, folder: Path | str) -> "History":
@@ -113,11 +117,11 @@ class History:
         try:
             about = json.loads((folder / "history.json").read_text("utf-8"))
             with (folder / "history.csv").open(newline="", encoding="utf-8") as file:
-                records = list(csv.DictReader(file))
-        except (OSError, ValueError) as error:
+                rows = [_parse(record) for record in csv.DictReader(file)]
+        except (OSError, ValueError, TypeError) as error:
             raise BadInput(f"{folder}: no history of a run can be read there: {error}") from error
-        del about["columns"], about["rounds"]
-        return cls([_parse(record) for record in records], about)
+        about.pop("columns", None)
+        return cls(rows, about)
 
     def _first(self, target: dict[str, float]) -> Row | None:
         if len(target) != 1:

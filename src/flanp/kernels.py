@@ -60,9 +60,9 @@ class Plan(NamedTuple):
     count: Any
 
 
-@partial(jax.jit, static_argnums=0, donate_argnums=2)
+@partial(jax.jit, static_argnums=0)
 def restart(program: Program, w: jax.Array, clients: Any) -> tuple[Any, Any]:
-    """Return the solver's start states; the clients' room is used again."""
+    """Return the solver's start states, the clients' in the shape of those given."""
 
     def on_device(w: jax.Array, clients: Any) -> tuple[Any, Any]:
         server, client = program.solver.start(w)
@@ -149,7 +149,7 @@ def _local_steps(
     layout, direction = program.layout, program.solver.direction
     gradient = jax.vmap(jax.grad(partial(_mean_loss, program.problem)))
     w_tree = layout.unravel(w)
-    drift_tree = jax.vmap(layout.unravel)(drift) if jnp.ndim(drift) else layout.spread(drift)
+    drift_tree = jax.vmap(layout.unravel)(drift) if jnp.ndim(drift) else layout.fill(drift)
     sampler = _sampler(program, shard, i, key)
 
     def step(t: jax.Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:

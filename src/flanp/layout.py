@@ -40,11 +40,9 @@ class Layout:
         ]
         return jax.tree.unflatten(self.treedef, parts)
 
-    def spread(self, vector: Any) -> Any:
-        """Return the tree of a vector; a scalar stands for a vector of equal entries."""
-        if jnp.ndim(vector) == 0:
-            return jax.tree.unflatten(self.treedef, [vector] * len(self.shapes))
-        return self.unravel(vector)
+    def fill(self, scalar: Any) -> Any:
+        """Return a tree with the same scalar in each leaf."""
+        return jax.tree.unflatten(self.treedef, [scalar] * len(self.shapes))
 
     def _lengths(self) -> list[int]:
         return [int(np.prod(shape)) for shape in self.shapes]

@@ -1,5 +1,6 @@
 """Who takes part: FLANP's growth, everyone, k random clients, the k fastest."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import final
@@ -39,14 +40,15 @@ class Flanp(Participation):
 
     def __post_init__(self) -> None:
         require(self.n0 >= 1, "n0", self.n0, "1 or more")
-        require(self.growth > 1, "growth", self.growth, "a number above 1")
+        require(1 < self.growth < math.inf, "growth", self.growth, "a number above 1")
 
     def stages(self, N: int) -> list[int]:
         """Return n0, growth n0, growth^2 n0, ..., N."""
         require(self.n0 <= N, "n0", self.n0, f"at most the number of clients, {N}")
         n, stages = self.n0, [self.n0]
         while n < N:
-            n = min(max(n + 1, int(self.growth * n)), N)
+            # A hair more than growth n, for 1.15 * 100 is just under 115.
+            n = min(max(n + 1, int(self.growth * n + 1e-9)), N)
             stages.append(n)
         return stages
 

@@ -63,8 +63,7 @@ def plot_panels(
             end = np.inf
         for colour, (name, runs) in zip(_cycle(), comparison.histories.items(), strict=False):
             _curve(ax, runs, x, column, end, colour, name)
-        ax.set_yscale("log")
-        ax.grid(alpha=0.25, linewidth=0.5)
+        _finish(ax)
         ax.set_xlabel(AXES[x])
         ax.set_title(label, fontsize=10)
     metric = next(iter(next(iter(comparisons.values())).histories.values()))[0].about.get("metric")
@@ -82,6 +81,10 @@ def _draw(
     ends: dict[str, float] | None,
     path: Path,
 ) -> list[Path]:
+    histories = {name: [run for run in runs if run.rows] for name, runs in histories.items()}
+    histories = {name: runs for name, runs in histories.items() if runs}
+    if not histories:
+        return []
     first = next(iter(histories.values()))[0]
     columns = [c for c in LABELS if np.isfinite(first.column(c)).any()]
     figure = Figure(figsize=(10, 3.2 * len(columns)), layout="constrained")
@@ -96,8 +99,7 @@ def _draw(
                 ax.axhline(target[column], color="#444444", linestyle=":", linewidth=1)
             if len(histories) == 1:
                 _mark_stages(ax, first, name_of_x)
-            ax.set_yscale("log")
-            ax.grid(alpha=0.25, linewidth=0.5)
+            _finish(ax)
             if side == 0:
                 ax.set_ylabel(_label(column, metric))
             if row == len(columns) - 1:
@@ -128,6 +130,13 @@ def _curve(
     if len(runs) > 1:
         low, high = _spread(curves)
         ax.fill_between(grid, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _finish(ax: Any) -> None:
+    drawn = np.concatenate([np.asarray(line.get_ydata(), float) for line in ax.lines])
+    if (drawn[np.isfinite(drawn)] > 0).all():
+        ax.set_yscale("log")
+    ax.grid(alpha=0.25, linewidth=0.5)
 
 
 def _label(column: str, metric: str | None) -> str:

@@ -45,7 +45,10 @@ def print_comparison(console: Console, config: Config, result: Comparison) -> No
     for row in result.rows():
         missed = seeds - row["reached"]
         time = f"{row['time']:,.0f}" if not missed else f"missed on {missed}/{seeds}"
-        ups = [_speed_up(row["speed_up"][b]) for b in result.baselines]
+        wild = [ended for ended in row["ended"] if str(ended).startswith("diverged")]
+        if wild:
+            time = wild[0] if seeds == 1 else f"diverged on {len(wild)}/{seeds}"
+        ups = [_speed_up(row["speed_up"][b], seeds) for b in result.baselines]
         rounds = "–" if math.isnan(row["rounds"]) else f"{row['rounds']:.0f}"
         waiting = "–" if math.isnan(row["waiting"]) else f"{row['waiting']:.0%}"
         table.add_row(row["method"], rounds, time, *ups, waiting)
@@ -70,8 +73,10 @@ def _headline(config: Config, result: Comparison) -> str:
     )
 
 
-def _speed_up(up: dict[str, float]) -> str:
+def _speed_up(up: dict[str, float], seeds: int) -> str:
     if up["seeds"] == 0:
         return "–"
-    mean = f"{up['mean']:.2f}x"
-    return mean if math.isnan(up["low"]) else f"{mean} [{up['low']:.2f}, {up['high']:.2f}]"
+    text = f"{up['mean']:.2f}x"
+    if not math.isnan(up["low"]):
+        text += f" [{up['low']:.2f}, {up['high']:.2f}]"
+    return text if up["seeds"] == seeds else f"{text} on {up['seeds']:.0f}/{seeds}"

@@ -17,7 +17,7 @@ from flanp.algorithm import Method
 from flanp.checks import BadInput, nearest
 from flanp.comparison import Comparison, SpeedUp, compare, speed_up
 from flanp.config import Config, apply_override, build, validated
-from flanp.files import write_atomically
+from flanp.files import write_json
 from flanp.plots import plot_panels
 
 LEVELS = 40
@@ -103,7 +103,7 @@ class Reproduction:
             "config": {label: c.about["config"] for label, c in self.comparisons.items()},
         }
         path = folder / f"{self.name}.json"
-        write_atomically(path, json.dumps(result, indent=2, default=str) + "\n")
+        write_json(path, result)
         return [path, *files]
 
 

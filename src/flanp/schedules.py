@@ -32,8 +32,8 @@ class Constant(Schedule):
 class Shrinking(Schedule):
     """The authors' script: eta divided, and gamma multiplied, by a factor at each doubling.
 
-    Stage k has eta f^(floor(log2 N) - k) and gamma / f^(floor(log2 N) - k), so that with N a
-    power of two and n0 = 1 the last stage has the solver's own eta and gamma.
+    With n participants it is eta f^e and gamma / f^e, e = floor(log2 N) - floor(log2 n), so that
+    a stage of everyone has the solver's own eta and gamma.
 
     >>> Shrinking(2.0).step_sizes(Stage(k=0, K=5, n=1, N=16), eta=0.05, gamma=1.0)
     (0.8, 0.0625)
@@ -46,5 +46,6 @@ class Shrinking(Schedule):
 
     def step_sizes(self, stage: Stage, eta: float, gamma: float) -> tuple[float, float]:
         """Return (eta_n, gamma_n); their product is the same in all stages."""
-        f = self.factor ** (math.floor(math.log2(stage.N)) - stage.k)
+        e = math.floor(math.log2(stage.N)) - math.floor(math.log2(stage.n))
+        f = self.factor**e
         return eta * f, gamma / f

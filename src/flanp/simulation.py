@@ -1,8 +1,9 @@
 """Simulating one method, from Python in a few lines."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import asdict
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,9 +25,13 @@ from flanp.simulator import Simulator
 from flanp.solvers import Solver
 from flanp.speeds import Clock, Speeds, Uniform
 from flanp.stopping import GradientNoise, StageRule, StatisticalAccuracy
+from flanp.streams import Stream, generator
 from flanp.work import Equal, Work
 
 Precision = Literal["float32", "float64"]
+
+
+START = "That is the start model's: look at the loss function and the data"
 
 
 class Diverged(RuntimeError):
@@ -34,8 +39,8 @@ class Diverged(RuntimeError):
 
     def __init__(self, row: Row, history: History):
         super().__init__(
-            f"the loss became {row.loss} in round {row.round} (stage {row.stage}, "
-            f"{row.n} clients). Lower eta, gamma or tau"
+            f"the loss became {row.loss} in round {row.round} (stage {row.stage + 1}, "
+            f"{row.n} clients). {'Lower eta, gamma or tau' if row.round else START}"
         )
         self.history = history
 
@@ -77,10 +82,10 @@ class Simulation:
         require(max_time > 0, "max_time", max_time, "a positive number")
         require(record_every >= 1, "record_every", record_every, "1 or more")
         require(record_after >= 0, "record_after", record_after, "zero or a positive number")
-        for name in target or {}:
-            require(name in TARGETS, "target", name, f"one of {', '.join(TARGETS)}")
         if isinstance(data, Source):
             data = data.load(seed)
+        if target:
+            _check_target(target, problem, data)
         speeds = speeds or Uniform()
         stop = stop or GradientNoise()
         if isinstance(stop, StatisticalAccuracy):
@@ -91,7 +96,7 @@ class Simulation:
         self.target, self.max_rounds, self.max_time = target, max_rounds, max_time
         self.endless = endless or bool(target)
         self.record_every, self.record_after = record_every, record_after
-        T = speeds.draw(data.ids, np.random.default_rng([seed, 0]))
+        T = speeds.draw(data.ids, generator(seed, Stream.SPEEDS))
         self.clock = Clock(T, speeds.jitter, seed)
         self.engine = Simulator(
             problem,
@@ -114,9 +119,13 @@ class Simulation:
             "seed": seed,
             "precision": precision,
         }
+        start = self.engine.start()
+        # So that a checkpoint of other data, speeds or another start model is noticed.
+        parts = (*data.batch, data.weights, T, np.asarray(start.w))
+        self.about["checksum"] = checksum(parts)
         self.history = History(about={**self.about, "metric": problem.metric_name, "ended": None})
         if resume is None:
-            self.state = State(self.engine.start())
+            self.state = State(start)
         else:
             self.state = load_checkpoint(resume, self.engine, self.about)
             rows = History.load(resume).rows
@@ -124,8 +133,8 @@ class Simulation:
 
     def __iter__(self) -> Iterator[Row]:
         """Run, and yield each recorded round; at the end `history.about['ended']` says why."""
-        if not self.history.rows:
-            yield self._record()
+        if not self.history.rows or self.history.rows[-1].round < self.state.rounds:
+            yield self._record(self.state)
         states = flanp(self.engine, self.method, self.clock, self.state, self.endless)
         reason = self._limit()
         while reason is None:
@@ -155,13 +164,16 @@ class Simulation:
     def _step(self, states: Iterator[State]) -> str | None:
         """Do a round and record it if it is due; return why the run is over, if it is."""
         state = next(states, None)
-        self.state = state or self.state
+        if state is not None:
+            if state.k > self.state.k and self.history.rows[-1].round < self.state.rounds:
+                self._record(self.state)  # the last round of a stage is always recorded
+            self.state = state
         reason = "accuracy reached" if state is None else self._limit()
         last = self.history.rows[-1]
         often = self.state.rounds % self.record_every == 0
         late = self.state.time - last.time >= self.record_after
         if (reason or (often and late)) and last.round < self.state.rounds:
-            self._record()
+            self._record(self.state)
         return reason or self._limit()
 
     def _limit(self) -> str | None:
@@ -173,8 +185,7 @@ class Simulation:
             return f"limit of {self.max_time:g} virtual seconds"
         return None
 
-    def _record(self) -> Row:
-        state = self.state
+    def _record(self, state: State) -> Row:
         active = self.clock.ranking[: self.sizes[0]] if state.active is None else state.active
         of_active, of_all = self.engine.measure(state.model, active, whole=True)
         assert of_all is not None
@@ -190,7 +201,7 @@ class Simulation:
             **self.engine.evaluate(state.model),
         )
         if not math.isfinite(row.loss) or not math.isfinite(row.grad_norm_sq):
-            self.history.about["ended"] = f"diverged in round {row.round}, stage {row.stage}"
+            self.history.about["ended"] = f"diverged in round {row.round}, stage {row.stage + 1}"
             raise Diverged(row, self.history)
         self.history.rows.append(row)
         return row
@@ -245,12 +256,30 @@ def simulate(
     return run.history
 
 
+def checksum(arrays: Iterable[np.ndarray]) -> int:
+    """Return one number for some arrays' contents."""
+    value = 0
+    for a in arrays:
+        value = zlib.crc32(np.ascontiguousarray(a).data.cast("B"), value)
+    return value
+
+
+def _check_target(target: dict[str, float], problem: Problem, data: FederatedData) -> None:
+    if len(target) != 1:
+        raise BadInput(f"target = {target}: it must be one level, such as loss = 0.3")
+    (name,) = target
+    require(name in TARGETS, "target", name, f"one of {', '.join(TARGETS)}")
+    kind = type(problem).__name__
+    if name == "metric" and (problem.metric_name is None or data.test is None):
+        raise BadInput(f"target = {target}: {kind} has no metric on this data; use loss")
+    if name == "distance" and problem.minimiser(data) is None:
+        raise BadInput(f"target = {target}: the minimiser of {kind} is not known; use loss")
+
+
 def _describe(part: Any) -> dict[str, Any]:
     """Return a part's name and parameters, for the record."""
-    try:
-        fields = asdict(part)
-    except TypeError as error:
-        raise BadInput(f"{part!r} is not a dataclass: make it a frozen one") from error
+    is_one = is_dataclass(part) and not isinstance(part, type)
+    fields = asdict(part) if is_one else {}
     return {"name": type(part).__name__, **{name: _plain(v) for name, v in fields.items()}}
 
 

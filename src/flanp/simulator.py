@@ -12,7 +12,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from flanp import kernels
-from flanp.data.federated import FederatedData
+from flanp.checks import BadInput
+from flanp.data.federated import FederatedData, pad_rows
 from flanp.kernels import CLIENTS, Plan, Program, Shard
 from flanp.layout import layout_of
 from flanp.measurement import Measurement, noise
@@ -83,6 +84,7 @@ class Simulator:
         self._key = jax.random.key(seed)
         with self._in_precision():
             params = problem.init(jax.random.fold_in(self._key, 0), data)
+            _check_problem(problem, params, data)
             minimiser = problem.minimiser(data)
             self.layout = layout_of(params)
             w = self.layout.ravel(params).astype(precision)
@@ -247,10 +249,7 @@ class Simulator:
         sharded = NamedSharding(self.mesh, PartitionSpec(CLIENTS))
         rows = -(-len(test[0]) // D) * D
         weights = (np.arange(rows) < len(test[0])).astype(self.precision)
-        batch = tuple(
-            np.pad(a, [(0, rows - len(a))] + [(0, 0)] * (a.ndim - 1)).astype(self._dtype(a))
-            for a in test
-        )
+        batch = tuple(pad_rows(a, rows).astype(self._dtype(a)) for a in test)
         return jax.device_put(batch, sharded), jax.device_put(weights, sharded)
 
     def _dtype(self, a: np.ndarray) -> Any:
@@ -314,6 +313,23 @@ class Simulator:
 
     def _in_precision(self) -> AbstractContextManager[Any]:
         return jax.enable_x64(self.precision == "float64")
+
+
+def _check_problem(problem: Problem, params: Any, data: FederatedData) -> None:
+    """Refuse a problem that the compiled programs could not use, in words."""
+    try:
+        hash(problem)
+    except TypeError as error:
+        raise BadInput(
+            f"{type(problem).__name__} must be hashable: freeze its dataclass"
+        ) from error
+    row = tuple(jax.ShapeDtypeStruct((1, *a.shape[2:]), a.dtype) for a in data.batch)
+    loss = jax.eval_shape(problem.loss, params, row)
+    if jnp.shape(loss) != () or not jnp.issubdtype(loss.dtype, jnp.floating):
+        raise BadInput(
+            f"the loss of {type(problem).__name__} returns {loss.dtype}{list(jnp.shape(loss))}: "
+            "it must be one float, the mean over the rows of the batch"
+        )
 
 
 def _measurement(sums: np.ndarray) -> Measurement:

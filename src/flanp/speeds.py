@@ -1,6 +1,5 @@
 """How long each client takes for one local step, and the virtual clock."""
 
-import csv
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,8 @@ from typing import final
 import numpy as np
 
 from flanp.checks import BadInput, nearest, require
+from flanp.files import read_csv
+from flanp.streams import Stream, generator
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,8 @@ class Speeds(ABC):
     """0: drawn once and fixed; v > 0: redrawn in each round around T_i, with deviation v T_i."""
 
     def __post_init__(self) -> None:
-        ok = 0 <= self.jitter < np.inf
-        require(ok, "jitter", self.jitter, "zero (fixed speeds) or a positive number")
+        ok = 0 <= self.jitter <= 10
+        require(ok, "jitter", self.jitter, "between 0 (fixed speeds) and 10")
 
     @abstractmethod
     def draw(self, ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
@@ -161,29 +162,26 @@ def read_speeds(path: Path) -> dict[str, float]:
     if not path.is_file():
         raise BadInput(f"{path}: there is no such file of speeds")
     T: dict[str, float] = {}
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        for line, row in enumerate(csv.reader(file), start=1):
-            if not any(cell.strip() for cell in row):
+    for line, row in read_csv(path):
+        where = f"{path}, line {line}"
+        if len(row) != 2:
+            raise BadInput(f"{where}: {len(row)} columns; there must be two: client, seconds")
+        client, text = row
+        try:
+            seconds = float(text)
+        except ValueError:
+            if line == 1:
                 continue
-            where = f"{path}, line {line}"
-            if len(row) != 2:
-                raise BadInput(f"{where}: {len(row)} columns; there must be two: client, seconds")
-            client, text = (cell.strip() for cell in row)
-            try:
-                seconds = float(text)
-            except ValueError:
-                if line == 1:
-                    continue
-                raise BadInput(f"{where}: {text!r} is not a number of seconds") from None
-            require(
-                seconds > 0 and np.isfinite(seconds),
-                f"{where}: seconds",
-                seconds,
-                "a positive finite number",
-            )
-            if client in T:
-                raise BadInput(f"{where}: client {client!r} was there before; give each one line")
-            T[client] = seconds
+            raise BadInput(f"{where}: {text!r} is not a number of seconds") from None
+        require(
+            seconds > 0 and np.isfinite(seconds),
+            f"{where}: seconds",
+            seconds,
+            "a positive finite number",
+        )
+        if client in T:
+            raise BadInput(f"{where}: client {client!r} was there before; give each one line")
+        T[client] = seconds
     if not T:
         raise BadInput(f"{path}: the file holds no speeds; write lines 'client,seconds'")
     return T
@@ -197,6 +195,9 @@ class Clock:
     """
 
     def __init__(self, T: np.ndarray, jitter: float, seed: int):
+        for i, T_i in enumerate(T):
+            ok = T_i > 0 and np.isfinite(T_i)
+            require(ok, f"speeds: seconds of client number {i}", T_i, "positive and finite")
         self.T = T
         self.jitter = jitter
         self.seed = seed
@@ -211,7 +212,8 @@ class Clock:
         if self.jitter == 0:
             return self.T
         v2 = self.jitter**2
-        return np.random.default_rng([self.seed, 1, round_]).gamma(1 / v2, self.T * v2)
+        drawn = generator(self.seed, Stream.JITTER, round_).gamma(1 / v2, self.T * v2)
+        return np.maximum(drawn, np.finfo(float).tiny)  # a gamma variable can underflow to 0
 
     def round_time(self, round_: int, active: np.ndarray, tau: np.ndarray) -> tuple[float, float]:
         """Return how long a round takes, max_i tau_i T_i, and the mean share spent waiting."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from flanp.checks import BadInput, require
 from flanp.data.splits import Split
+from flanp.streams import Stream, generator
 
 Arrays = tuple[np.ndarray, ...]
 
@@ -81,10 +82,17 @@ def from_clients(
         for a in part:
             if not np.isfinite(a).all():
                 raise BadInput(f"client {name!r}: its data holds NaN or Inf; clean it first")
+    for a in test or ():
+        if not np.isfinite(a).all():
+            raise BadInput("the held-out data holds NaN or Inf; clean it first")
+    if classes is not None:
+        for name, part in zip(names, parts, strict=True):
+            if part[-1].min() < 0 or part[-1].max() >= classes:
+                raise BadInput(f"client {name!r}: its labels must be 0 to {classes - 1}")
     order = sorted(range(len(clients)), key=lambda i: _by_number(names[i]))
     sizes = np.array([len(parts[i][0]) for i in order])
     S = sizes.max()
-    batch = tuple(np.stack([_pad(parts[i][j], S) for i in order]) for j in range(len(parts[0])))
+    batch = tuple(np.stack([pad_rows(parts[i][j], S) for i in order]) for j in range(len(parts[0])))
     return FederatedData(
         batch=batch,
         weights=(np.arange(S) < sizes[:, None]).astype(np.float32),
@@ -122,7 +130,7 @@ def from_arrays(
     """
     x, y = np.asarray(x), np.asarray(y)
     require(clients >= 1, "clients", clients, "1 or more")
-    rng = np.random.default_rng([seed, 2])
+    rng = generator(seed, Stream.SPLIT)
     rows = np.arange(len(x))
     if samples is not None:
         require(samples >= 1, "samples", samples, "1 or more")
@@ -140,8 +148,9 @@ def from_arrays(
     return from_clients([(x[rows[p]], y[rows[p]]) for p in parts], test=test, classes=classes)
 
 
-def _pad(a: np.ndarray, rows: int) -> np.ndarray:
-    return np.pad(a, [(0, rows - len(a))] + [(0, 0)] * (a.ndim - 1)) if len(a) < rows else a
+def pad_rows(a: np.ndarray, rows: int) -> np.ndarray:
+    """Repeat the last row: padding has weight 0, but a loss may not be defined at 0."""
+    return np.concatenate([a, np.repeat(a[-1:], rows - len(a), axis=0)]) if len(a) < rows else a
 
 
 def _by_number(name: str) -> tuple[int, int, str]:

@@ -2,9 +2,12 @@
 
 import gzip
 import io
+import lzma
 import os
 import pickle
 import tarfile
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,23 +40,30 @@ def load_cifar10(folder: Path | None = None) -> tuple[Labelled, Labelled]:
     """Return (training, test) images, flat and scaled to [-1, 1], with their labels."""
     names = ("cifar-10-python.tar.gz", "cifar-10-python.tar.xz")
     path = _find(folder, "cifar10", names, CIFAR10_FILE, CIFAR10_URL)
-    batches = {}
-    with tarfile.open(path) as archive:
-        for member in archive:
-            file = archive.extractfile(member) if "_batch" in member.name else None
-            if file is not None:
-                batch = ArrayUnpickler(io.BytesIO(file.read()), encoding="bytes").load()
-                images, labels = batch[b"data"], np.array(batch[b"labels"])
-                batches[Path(member.name).name] = images, labels
+    try:
+        batches = dict(_read_batches(path))
+    except (OSError, EOFError, tarfile.TarError, lzma.LZMAError, pickle.UnpicklingError) as error:
+        raise BadInput(f"{path} is damaged: {error}") from error
     train = [batches[f"data_batch_{i}"] for i in range(1, 6)]
     x, y = (np.concatenate(parts) for parts in zip(*train, strict=True))
     return _scaled(x, y), _scaled(*batches["test_batch"])
 
 
+def _read_batches(path: Path) -> Iterator[tuple[str, Labelled]]:
+    with tarfile.open(path) as archive:
+        for member in archive:
+            file = archive.extractfile(member) if "_batch" in member.name else None
+            if file is not None:
+                batch = ArrayUnpickler(io.BytesIO(file.read()), encoding="bytes").load()
+                yield Path(member.name).name, (batch[b"data"], np.array(batch[b"labels"]))
+
+
 def read_idx(path: Path) -> np.ndarray:
     """Read a gzipped file of unsigned bytes in the IDX format."""
-    with gzip.open(path) as file:
-        raw = file.read()
+    try:
+        raw = gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise BadInput(f"{path} is damaged: {error}") from error
     if raw[:3] != b"\0\0\x08":
         raise BadInput(f"{path}: not an IDX file of unsigned bytes")
     shape = np.frombuffer(raw, ">i4", count=raw[3], offset=4)

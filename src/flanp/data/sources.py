@@ -12,6 +12,8 @@ from flanp.checks import BadInput, nearest, require
 from flanp.data.federated import FederatedData, from_arrays, from_clients
 from flanp.data.images import load_cifar10, load_mnist
 from flanp.data.splits import IID, Split
+from flanp.files import read_csv
+from flanp.streams import Stream, generator
 
 
 class Source(ABC):
@@ -45,12 +47,12 @@ class Synthetic(Source):
         require(self.clients >= 1, "clients", self.clients, "1 or more")
         require(self.samples >= 1, "samples", self.samples, "1 or more")
         require(self.dim >= 1, "dim", self.dim, "1 or more")
-        require(self.condition >= 1, "condition", self.condition, "1 or more")
-        require(self.noise >= 0, "noise", self.noise, "zero or a positive number")
+        require(1 <= self.condition < np.inf, "condition", self.condition, "1 or more")
+        require(0 <= self.noise < np.inf, "noise", self.noise, "zero or a positive number")
 
     def load(self, seed: int = 0) -> FederatedData:
         """Draw the samples."""
-        rng = np.random.default_rng([seed, 3])
+        rng = generator(seed, Stream.SYNTHETIC)
         scale = np.sqrt(np.geomspace(1 / self.condition, 1, self.dim))
         w = rng.standard_normal(self.dim)
         x = scale * rng.standard_normal((self.clients, self.samples, self.dim))
@@ -76,7 +78,7 @@ class Digits(Source):
         """Hold out a fifth for testing, and deal out the rest."""
         x, y = load_digits(return_X_y=True)
         x, y = (x / 8 - 1).astype(np.float32), y.astype(np.int32)
-        order = np.random.default_rng([seed, 4]).permutation(len(x))
+        order = generator(seed, Stream.DIGITS).permutation(len(x))
         train, test = np.split(order, [round(0.8 * len(x))])
         return from_arrays(
             x[train],
@@ -170,44 +172,53 @@ class CSV(Source):
         y = numbers.pop(self.target)
         if not numbers:
             raise BadInput(f"{self.path}: no column is left for the inputs")
-        x = np.stack(list(numbers.values()), axis=1).astype(np.float32)
+        x = np.stack(list(numbers.values()), axis=1).astype(np.float64)
         classes = None
         if self.labels:
             if not np.array_equal(y, np.rint(y)) or y.min() < 0:
                 raise BadInput(f"{self.path}: labels in {self.target!r} must be 0, 1, 2, ...")
             y, classes = y.astype(np.int32), int(y.max()) + 1
-        else:
-            y = y.astype(np.float32)
-        order = np.random.default_rng([seed, 5]).permutation(len(x))
-        test, train = np.split(order, [round(self.test_fraction * len(x))])
-        held_out = (x[test], y[test]) if len(test) else None
+        rng = generator(seed, Stream.CSV)
         if owners is None:
-            assert self.clients is not None
+            owners = np.zeros(len(x), int)
+        held_out = np.concatenate([self._hold_out(owners, i, rng) for i in np.unique(owners)])
+        kept = np.setdiff1d(np.arange(len(x)), held_out)
+        test = (x[held_out], y[held_out]) if len(held_out) else None
+        if self.clients is not None:
             return from_arrays(
-                x[train],
-                y[train],
-                self.split,
-                self.clients,
-                test=held_out,
-                classes=classes,
-                seed=seed,
+                x[kept], y[kept], self.split, self.clients, test=test, classes=classes, seed=seed
             )
-        ids = sorted(set(owners[train]))
-        rows = [train[owners[train] == i] for i in ids]
-        return from_clients([(x[r], y[r]) for r in rows], ids, held_out, classes)
+        ids = np.unique(owners).tolist()
+        rows = [kept[owners[kept] == i] for i in ids]
+        return from_clients([(x[r], y[r]) for r in rows], ids, test, classes)
+
+    def _hold_out(self, owners: np.ndarray, owner: object, rng: np.random.Generator) -> np.ndarray:
+        """Return the rows of an owner to hold out, leaving it at least one."""
+        rows = rng.permutation(np.flatnonzero(owners == owner))
+        return rows[: min(round(self.test_fraction * len(rows)), len(rows) - 1)]
 
 
 def _read_table(path: Path) -> dict[str, np.ndarray]:
-    if not Path(path).is_file():
+    path = Path(path)
+    if not path.is_file():
         raise BadInput(f"{path}: there is no such file")
-    table = np.genfromtxt(path, delimiter=",", dtype=str, encoding="utf-8-sig", comments="\0")
-    if table.ndim != 2 or len(table) < 2:
-        raise BadInput(f"{path}: it must hold a header and at least one row, of equal width")
-    return {name.strip(): column for name, column in zip(table[0], table[1:].T, strict=True)}
+    lines = list(read_csv(path))
+    if len(lines) < 2:
+        raise BadInput(f"{path}: it must hold a header and at least one row")
+    (_, header), *rows = lines
+    for line, cells in rows:
+        if len(cells) != len(header):
+            raise BadInput(f"{path}, line {line}: {len(cells)} cells; the header has {len(header)}")
+    columns = zip(*(cells for _, cells in rows), strict=True)
+    return {name: np.array(column) for name, column in zip(header, columns, strict=True)}
 
 
 def _numeric(path: Path, name: str, column: np.ndarray) -> np.ndarray:
-    try:
-        return column.astype(float)
-    except ValueError as error:
-        raise BadInput(f"{path}: column {name!r} is not numeric: {error}") from None
+    for row, text in enumerate(column.tolist(), start=1):
+        try:
+            float(text)
+        except ValueError:
+            raise BadInput(
+                f"{path}: column {name!r} is not numeric: {text!r} in data row {row}"
+            ) from None
+    return column.astype(float)

@@ -1,0 +1,26 @@
+"""Random streams: each use of a seed has its own, so that none depends on another."""
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class Stream(IntEnum):
+    """What a stream of random numbers is for."""
+
+    SPEEDS = 0
+    JITTER = 1
+    SPLIT = 2
+    SYNTHETIC = 3
+    DIGITS = 4
+    CSV = 5
+    PARTICIPATION = 6
+
+
+def generator(seed: int, stream: Stream, *more: int) -> np.random.Generator:
+    """Return the generator of a stream; `more` numbers, such as the round, divide it further.
+
+    >>> bool(generator(0, Stream.SPEEDS).random() == generator(0, Stream.JITTER).random())
+    False
+    """
+    return np.random.default_rng([seed, stream, *more])
