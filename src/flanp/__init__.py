@@ -2,7 +2,17 @@
 
 from importlib.metadata import version
 
-from flanp import data, participation, problems, schedules, solvers, speeds, stopping, work
+from flanp import (
+    data,
+    participation,
+    problems,
+    schedules,
+    solvers,
+    speeds,
+    stopping,
+    theory,
+    work,
+)
 from flanp.algorithm import Method
 from flanp.checks import BadInput
 from flanp.comparison import Comparison, compare
@@ -26,5 +36,6 @@ __all__ = [
     "solvers",
     "speeds",
     "stopping",
+    "theory",
     "work",
 ]

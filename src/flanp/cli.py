@@ -243,6 +243,44 @@ def reproduce(
 
 @app.command()
 @_exit_codes
+def plan(
+    speeds: Annotated[
+        str,
+        typer.Option(help="CSV file of (client, seconds), uniform:50:500, exp:1, lognormal:1:1."),
+    ],
+    clients: Annotated[int | None, typer.Option(help="N; a file's own if left out.")] = None,
+    samples: Annotated[int, typer.Option(help="s, of each client.")] = 100,
+    kappa: Annotated[float, typer.Option(help="Condition number of the risk.")] = 20.0,
+    n0: Annotated[int, typer.Option(help="Clients of the first stage.")] = 1,
+    growth: Annotated[float, typer.Option(help="Growth from stage to stage.")] = 2.0,
+    start: Annotated[float, typer.Option(help="Delta_0 / c: how far off the start is.")] = 0.3,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the plan (PNG).", show_default=False)
+    ] = None,
+) -> None:
+    """Predict from the speeds whether FLANP is worth it, and with which n0 and growth."""
+    from flanp.planning import parse_speeds
+    from flanp.planning import plan as make_plan
+    from flanp.report import print_plan
+    from flanp.speeds import Measured
+
+    drawn = parse_speeds(speeds)
+    if isinstance(drawn, Measured):
+        clients = clients or len(drawn.seconds)
+    if clients is None:
+        raise BadInput("--clients: say how many there are")
+    result = make_plan(drawn, clients, samples, kappa, n0, growth, start)
+    print_plan(_console(), result)
+    if plot is not None:
+        from flanp.plots import plot_plan
+
+        if plot.exists():
+            raise BadInput(f"{plot} exists already: choose another name")
+        print(f"drawn: {plot_plan(result, plot)}")
+
+
+@app.command()
+@_exit_codes
 def init(
     file: Annotated[Path, typer.Argument(help="File to write.")] = Path("flanp.toml"),
 ) -> None:

@@ -19,7 +19,17 @@ from pydantic import (
     field_validator,
 )
 
-from flanp import data, participation, problems, schedules, solvers, speeds, stopping, work
+from flanp import (
+    data,
+    participation,
+    problems,
+    schedules,
+    solvers,
+    speeds,
+    stopping,
+    theory,
+    work,
+)
 from flanp.algorithm import Method
 from flanp.checks import BadInput, nearest
 from flanp.comparison import STATISTICAL_ACCURACY
@@ -45,7 +55,7 @@ FAMILIES: dict[str, dict[str, type]] = {
     "solver": _family(
         solvers.FedGATE, solvers.FedAvg, solvers.FedNova, solvers.FedProx, solvers.Scaffold
     ),
-    "schedule": _family(schedules.Constant, schedules.Shrinking),
+    "schedule": _family(schedules.Constant, schedules.Shrinking, theory.Theorem1),
     "participation": _family(
         participation.Flanp, participation.Everyone, participation.RandomK, participation.FastestK
     ),

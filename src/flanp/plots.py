@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from flanp.comparison import Comparison
 from flanp.history import History
+from flanp.planning import Plan
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
@@ -72,6 +73,23 @@ def plot_panels(
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     figure.suptitle(title, fontsize=11)
     return _write(figure, path)
+
+
+def plot_plan(plan: Plan, path: Path) -> Path:
+    """Draw who takes part over time, in FLANP and in full participation."""
+    figure = Figure(figsize=(6, 3), layout="constrained")
+    ax = figure.subplots()
+    ends = np.cumsum([stage.time for stage in plan.stages])
+    n = [stage.n for stage in plan.stages]
+    ax.step([0, *ends], [*n, n[-1]], where="post", color=COLOURS[0], label="FLANP")
+    ax.plot([0, plan.full_time], [n[-1]] * 2, color=COLOURS[1], linestyle="--", label="everyone")
+    ax.set_xlabel(AXES["time"])
+    ax.set_ylabel("clients taking part")
+    ax.set_title(plan.verdict(), fontsize=9, wrap=True)
+    ax.grid(alpha=0.25, linewidth=0.5)
+    ax.legend(frameon=False)
+    figure.savefig(path, dpi=130)
+    return path
 
 
 def _draw(

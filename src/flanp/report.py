@@ -8,6 +8,7 @@ from rich.table import Table
 from flanp.comparison import Comparison
 from flanp.config import Config
 from flanp.history import History
+from flanp.planning import Plan
 
 
 def print_run(console: Console, name: str, history: History) -> None:
@@ -53,6 +54,29 @@ def print_comparison(console: Console, config: Config, result: Comparison) -> No
         waiting = "–" if math.isnan(row["waiting"]) else f"{row['waiting']:.0%}"
         table.add_row(row["method"], rounds, time, *ups, waiting)
     console.print(table)
+
+
+def print_plan(console: Console, plan: Plan) -> None:
+    """Print a plan stage by stage, with a bar for each stage's time, and its verdict."""
+    table = Table(box=None)
+    for heading in ("clients", "slowest T", "rounds", "time"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    longest = max(plan.full_time, *(stage.time for stage in plan.stages))
+
+    def add(name: str, T: float, rounds: float, time: float) -> None:
+        bar = "█" * max(1, round(40 * time / longest))
+        table.add_row(name, f"{T:,.3g}", f"{rounds:,.0f}", f"{time:,.4g}", bar)
+
+    for stage in plan.stages:
+        add(str(stage.n), stage.T, stage.rounds, stage.time)
+    last = plan.stages[-1]
+    add("FLANP", last.T, sum(s.rounds for s in plan.stages), plan.time)
+    add("everyone", last.T, plan.full_rounds, plan.full_time)
+    console.print(table)
+    spread = f" [{plan.low:.2f}, {plan.high:.2f}] over draws" if plan.draws > 1 else ""
+    console.print(f"speed-up {plan.speed_up:.2f}x{spread}", highlight=False)
+    console.print(plan.verdict(), highlight=False)
 
 
 def _headline(config: Config, result: Comparison) -> str:
