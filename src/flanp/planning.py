@@ -167,7 +167,7 @@ def expected_rounds(
         modes: d, how many directions.
 
     >>> expected_rounds([1, 2, 4, 8], s=100, kappa=20, start=0.3).tolist()
-    [34, 19, 20, 20]
+    [21, 11, 12, 13]
     """
     curvature = np.geomspace(1 / kappa, 1, modes)
     c = modes / 2  # sigma^2 = 1
