@@ -5,7 +5,7 @@ import json
 import pytest
 
 from flanp.checks import BadInput
-from flanp.reproduce import _verdict, names, reproduce
+from flanp.reproduce import _verdict, names, reproduce, write_table
 
 BETTER = {
     # The least speed-up, or the largest ratio of times, that the small version must show.
@@ -47,6 +47,8 @@ def test_small_versions_show_the_claims_direction(name, tmp_path):
         assert ratios[0] > ratios[-1]  # two seeds are too few for the one in between
     files = result.save(tmp_path)
     assert [path.name for path in files] == [f"{name}.json", f"{name}.png", f"{name}.svg"]
+    table = write_table(tmp_path).read_text().splitlines()
+    assert len(table) == 2 + len(result.findings)
     saved = json.loads(files[0].read_text())
     assert len(saved["findings"]) == len(result.findings)
     assert all(finding["published"] != "" for finding in saved["findings"])

@@ -235,6 +235,7 @@ def reproduce(
             raise BadInput(f"{done} exists already: choose another --out, or --overwrite it")
         result = experiments.reproduce(each, seeds, data, quick)
         result.save(out)
+        experiments.write_table(out)
         print(f"{result.title} ({result.seconds / 60:.1f} minutes)")
         for finding in result.findings:
             print(f"  {finding.line()}")

@@ -1,11 +1,13 @@
 """Curves over rounds and over time."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from flanp.comparison import Comparison
 from flanp.history import History
@@ -21,11 +23,13 @@ LABELS = {
 }
 AXES = {"round": "communication rounds", "time": "virtual time (seconds)"}
 MOST_POINTS = 400
+VARIANT = ", best eta"
+"""Ending of the name of a method that is another one's at its best step size."""
 
 
 def plot_run(history: History, path: Path) -> list[Path]:
     """Draw one run's curves with its stages; return the files written (PNG and SVG)."""
-    return _draw({"": [history]}, history.about.get("metric"), None, None, path)
+    return _draw({"": [history]}, (), history.about.get("metric"), None, None, path)
 
 
 def plot_comparison(comparison: Comparison, path: Path) -> list[Path]:
@@ -36,7 +40,7 @@ def plot_comparison(comparison: Comparison, path: Path) -> list[Path]:
     rounds = [comparison.rounds(name) for name in comparison.histories]
     times = [comparison.times(name) for name in comparison.histories]
     ends = {"round": _longest(rounds), "time": _longest(times)}
-    return _draw(comparison.histories, metric, target, ends, path)
+    return _draw(comparison.histories, comparison.baselines, metric, target, ends, path)
 
 
 def plot_panels(
@@ -62,8 +66,9 @@ def plot_panels(
         )
         if not comparison.about.get("config", {}).get("target"):
             end = np.inf
-        for colour, (name, runs) in zip(_cycle(), comparison.histories.items(), strict=False):
-            _curve(ax, runs, x, column, end, colour, name)
+        looks = _looks(list(comparison.histories), comparison.baselines)
+        for name, runs in comparison.histories.items():
+            _curve(ax, runs, x, column, end, looks[name], name)
         _finish(ax)
         ax.set_xlabel(AXES[x])
         ax.set_title(label, fontsize=10)
@@ -94,6 +99,7 @@ def plot_plan(plan: Plan, path: Path) -> Path:
 
 def _draw(
     histories: dict[str, list[History]],
+    baselines: Sequence[str],
     metric: str | None,
     target: dict[str, float] | None,
     ends: dict[str, float] | None,
@@ -103,6 +109,7 @@ def _draw(
     histories = {name: runs for name, runs in histories.items() if runs}
     if not histories:
         return []
+    looks = _looks(list(histories), baselines)
     first = next(iter(histories.values()))[0]
     columns = [c for c in LABELS if np.isfinite(first.column(c)).any()]
     figure = Figure(figsize=(10, 3.2 * len(columns)), layout="constrained")
@@ -110,9 +117,9 @@ def _draw(
     for name_of_x, side in (("round", 0), ("time", 1)):
         for row, column in enumerate(columns):
             ax = axes[row, side]
-            for colour, (name, runs) in zip(_cycle(), histories.items(), strict=False):
+            for name, runs in histories.items():
                 end = (ends or {}).get(name_of_x, np.inf)
-                _curve(ax, runs, name_of_x, column, end, colour, name)
+                _curve(ax, runs, name_of_x, column, end, looks[name], name)
             if target and column in target:
                 ax.axhline(target[column], color="#444444", linestyle=":", linewidth=1)
             if len(histories) == 1:
@@ -140,14 +147,30 @@ def _write(figure: Figure, path: Path) -> list[Path]:
 
 
 def _curve(
-    ax: Any, runs: list[History], x: str, column: str, end: float, colour: str, name: str
+    ax: Any, runs: list[History], x: str, column: str, end: float, look: dict[str, Any], name: str
 ) -> None:
     """Draw the median of some runs, and their spread."""
     grid, curves = _on_common_grid(runs, x, column, end)
-    ax.plot(grid, _middle(curves), color=colour, label=name or None, linewidth=1.6)
+    ax.plot(grid, _middle(curves), label=name or None, **look)
     if len(runs) > 1:
         low, high = _spread(curves)
-        ax.fill_between(grid, low, high, color=colour, alpha=0.15, linewidth=0)
+        ax.fill_between(grid, low, high, color=look["color"], alpha=0.12, linewidth=0)
+
+
+def _looks(names: list[str], baselines: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return each method's colour, dashes and width.
+
+    Baselines are dashed. A method's variant at another step size, "NAME, best eta", has its
+    colour and is dotted. Later lines are thinner, so that those below them show.
+    """
+    colours = dict(zip([n for n in names if not n.endswith(VARIANT)], COLOURS * 10, strict=False))
+    looks = {}
+    for i, name in enumerate(names):
+        style = ":" if name.endswith(VARIANT) else "--" if name in baselines else "-"
+        colour = colours[name.removesuffix(VARIANT)]
+        width = max(1.2, 3.0 - 0.45 * i)
+        looks[name] = {"color": colour, "linestyle": style, "linewidth": width}
+    return looks
 
 
 def _finish(ax: Any) -> None:
@@ -155,6 +178,8 @@ def _finish(ax: Any) -> None:
     if (drawn[np.isfinite(drawn)] > 0).all():
         ax.set_yscale("log")
     ax.grid(alpha=0.25, linewidth=0.5)
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}" if x >= 1 else f"{x:g}"))
 
 
 def _label(column: str, metric: str | None) -> str:
@@ -198,7 +223,3 @@ def _mark_stages(ax: Any, history: History, x: str) -> None:
     for row, after in zip(history.rows, history.rows[1:], strict=False):
         if after.stage > row.stage:
             ax.axvline(getattr(row, x), color="#999999", linewidth=0.6)
-
-
-def _cycle() -> list[str]:
-    return list(COLOURS) * 10

@@ -17,8 +17,8 @@ from flanp.algorithm import Method
 from flanp.checks import BadInput, nearest
 from flanp.comparison import Comparison, SpeedUp, compare, speed_up
 from flanp.config import Config, apply_override, build, validated
-from flanp.files import write_json
-from flanp.plots import plot_panels
+from flanp.files import write_atomically, write_json
+from flanp.plots import VARIANT, plot_panels
 
 LEVELS = 40
 """How many targets a speed-up is looked for at."""
@@ -105,6 +105,33 @@ class Reproduction:
         path = folder / f"{self.name}.json"
         write_json(path, result)
         return [path, *files]
+
+
+def write_table(folder: Path) -> Path:
+    """Write README.md into a folder of results: a row for each finding of each experiment."""
+    lines = [
+        "| figure | command | minutes | what | published | ours (95%) | seeds | verdict |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for path in sorted(folder.glob("*.json")):
+        result = json.loads(path.read_text("utf-8"))
+        head = f"[{result['name']}]({result['name']}.png) | `flanp reproduce {result['name']}`"
+        head += f" | {result['seconds'] / 60:.1f}"
+        for finding in result["findings"]:
+            low, high = finding["low"], finding["high"]
+            interval = "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
+            ours = "–" if finding["ours"] is None else f"{finding['ours']:.2f}{interval}"
+            published = "–" if finding["published"] is None else finding["published"]
+            what = f"{finding['label']}, {finding['unit'].rstrip(':')}"
+            verdict = finding["verdict"]
+            if verdict != "no number published":
+                verdict = f"**{verdict}**"
+            cells = [head, what, str(published), ours, str(finding["seeds"]), verdict]
+            lines.append("| " + " | ".join(cells) + " |")
+            head = " | | "
+    path = folder / "README.md"
+    write_atomically(path, "\n".join(lines) + "\n")
+    return path
 
 
 def names() -> list[str]:
@@ -198,7 +225,7 @@ def _best_of_grid(experiment: Experiment, config: Config) -> dict[str, Method]:
         }
         factor = min(times, key=lambda factor: times[factor])
         if factor != "1":
-            best[f"{name}, best eta"] = tried[factor]
+            best[name + VARIANT] = tried[factor]
     return best
 
 
