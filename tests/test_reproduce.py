@@ -5,7 +5,8 @@ import json
 import pytest
 
 from flanp.checks import BadInput
-from flanp.reproduce import _verdict, names, reproduce, write_table
+from flanp.claims import _verdict
+from flanp.reproduce import names, reproduce, write_table
 
 BETTER = {
     # The least speed-up, or the largest ratio of times, that the small version must show.
