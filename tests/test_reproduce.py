@@ -63,16 +63,19 @@ def test_unknown_experiments():
 
 
 @pytest.mark.parametrize(
-    ("ours", "bar", "larger", "verdict"),
+    ("ours", "bar", "published", "larger", "verdict"),
     [
-        (2.0, 2.0, True, "matches"),
-        (2.3, 2.0, True, "better"),
-        (1.9, 2.0, True, "falls short"),
-        (0.3, 0.5, False, "better"),
-        (0.5, 0.5, False, "matches"),
-        (0.6, 0.5, False, "falls short"),
-        (float("nan"), 0.5, False, "falls short"),
+        (2.0, 2.0, 2.0, True, "matches"),
+        (2.3, 2.0, 2.0, True, "better"),
+        (1.9, 2.0, 2.0, True, "falls short"),
+        (0.3, 0.5, 0.5, False, "better"),
+        (0.5, 0.5, 0.5, False, "matches"),
+        (0.6, 0.5, 0.5, False, "falls short"),
+        (float("nan"), 0.5, 0.5, False, "falls short"),
+        (9.0, 1.0, "far slower", True, "matches"),
+        (0.9, 1.0, "far slower", True, "falls short"),
+        (9.0, 1.0, None, True, "no number published"),
     ],
 )
-def test_verdicts(ours, bar, larger, verdict):
-    assert _verdict(ours, bar, larger_is_better=larger) == verdict
+def test_verdicts(ours, bar, published, larger, verdict):
+    assert _verdict(ours, bar, published, larger_is_better=larger) == verdict

@@ -16,6 +16,9 @@ CLOSE = 1.5
 """What counts as close: at most this many times the time."""
 
 
+Verdict = Literal["matches", "better", "falls short", "no number published"]
+
+
 class Variant(BaseModel):
     """One cell of a table: the experiment with some values changed."""
 
@@ -53,7 +56,7 @@ class Finding:
     seeds: int
     unit: str
     """What the numbers are, in words."""
-    verdict: Literal["matches", "better", "falls short", "no number published"]
+    verdict: Verdict
     detail: list[dict[str, Any]] = field(default_factory=list)
     """The numbers behind it, such as the speed-up at each target."""
 
@@ -109,9 +112,7 @@ def _up_to(
             best = up
     published = experiment.published if claimed else None
     bar = published if isinstance(published, float) else 1.0
-    verdict = _verdict(best.mean, bar, larger_is_better=True) if claimed else "no number published"
-    if claimed and published is None:
-        verdict = "no number published"
+    verdict = _verdict(best.mean, bar, published, larger_is_better=True)
     label = f"{method} vs {rival}"
     return Finding(label, published, *best, "sooner by up to, times:", verdict, detail)
 
@@ -132,7 +133,7 @@ def _ratio(
     claimed = method == experiment.method
     published = variant.published if variant else experiment.published
     bar = published if isinstance(published, float) else CLOSE
-    verdict = _verdict(1 / up.mean, bar, larger_is_better=False)
+    verdict = _verdict(1 / up.mean, bar, published if claimed else None, larger_is_better=False)
     label = f"T({method}) / T({experiment.baseline})" + (f", {variant.label}" if variant else "")
     detail = [{"method": n, "seconds": result.times(n).tolist()} for n in result.histories]
     return Finding(
@@ -143,7 +144,7 @@ def _ratio(
         high=1 / up.low,
         seeds=up.seeds,
         unit="ratio of times",
-        verdict=verdict if claimed else "no number published",
+        verdict=verdict,
         detail=detail if claimed else [],
     )
 
@@ -157,18 +158,23 @@ def _saturates(experiment: Experiment, rival: str, result: Comparison) -> Findin
     }
     up = speed_up(lowest[rival], lowest[experiment.method])
     label = f"lowest {column} of {rival} over that of {experiment.method}"
-    verdict = _verdict(up.mean, 1.0, larger_is_better=True)
+    verdict = _verdict(up.mean, 1.0, experiment.published, larger_is_better=True)
     return Finding(label, experiment.published, *up, "ratio", verdict)
 
 
 def _verdict(
-    ours: float, bar: float, larger_is_better: bool
-) -> Literal["matches", "better", "falls short"]:
-    """Return how ours compares with the published value; a tenth more is better, not equal."""
+    ours: float, bar: float, published: float | str | None, larger_is_better: bool
+) -> Verdict:
+    """Return how ours compares with what was published.
+
+    A number is beaten by a tenth more; words, such as "close", can only be matched.
+    """
+    if published is None:
+        return "no number published"
     gain = ours / bar if larger_is_better else bar / ours
     if math.isnan(gain) or gain < 1 - 1e-9:
         return "falls short"
-    return "better" if gain > 1.1 else "matches"
+    return "better" if gain > 1.1 and not isinstance(published, str) else "matches"
 
 
 def lowest_of_all_seeds(result: Comparison, name: str, column: str) -> float:
