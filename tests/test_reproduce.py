@@ -48,6 +48,7 @@ def test_small_versions_show_the_claims_direction(name, tmp_path):
         assert ratios[0] > ratios[-1]  # two seeds are too few for the one in between
     files = result.save(tmp_path)
     assert [path.name for path in files] == [f"{name}.json", f"{name}.png", f"{name}.svg"]
+    assert list((tmp_path / name).rglob("history.csv"))
     table = write_table(tmp_path).read_text().splitlines()
     assert len(table) == 2 + len(result.findings)
     saved = json.loads(files[0].read_text())

@@ -74,11 +74,12 @@ def judge(experiment: Experiment, variant: Variant | None, result: Comparison) -
     """Yield what the runs say of the claim, and of our own methods beside it (marked *)."""
     ours = [name for name in result.histories if name.endswith("*")]
     if experiment.kind == "speed-up":
-        rivals = [n for n in result.baselines if n.startswith(experiment.baseline or "")]
-        for method in (experiment.method, *ours):
-            for rival in rivals if method == experiment.method else (experiment.baseline,):
-                claimed = method == experiment.method and rival == experiment.baseline
-                yield _up_to(experiment, method, str(rival), claimed, result)
+        first = str(experiment.baseline)
+        others = [name for name in result.baselines if name != first]
+        for rival in (first, *others):
+            yield _up_to(experiment, experiment.method, rival, rival == first, result)
+        for method in ours:
+            yield _up_to(experiment, method, first, False, result)
     elif experiment.kind in ("ratio", "close"):
         for method in (experiment.method, *ours):
             yield _ratio(experiment, variant, method, result)

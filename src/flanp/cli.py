@@ -210,7 +210,9 @@ def compare(
 @app.command()
 @_exit_codes
 def reproduce(
-    name: Annotated[str, typer.Argument(help="An experiment, such as fig3; or all, or list.")],
+    name: Annotated[
+        str, typer.Argument(help="An experiment, such as fig3 or table1; or all, or list.")
+    ],
     seeds: Annotated[int | None, typer.Option(min=1, help="How many.", show_default=False)] = None,
     data: Annotated[
         Path | None,
@@ -226,7 +228,7 @@ def reproduce(
     if name == "list":
         print("\n".join(experiments.names()))
         return
-    for each in experiments.names() if name == "all" else [name]:
+    for each in experiments.names() if name == "all" else [experiments.TABLES.get(name, name)]:
         done = out / f"{each}.json"
         if name == "all" and done.exists() and not overwrite:
             print(f"{each}: done before, see {done}; repeat it with --overwrite")

@@ -11,12 +11,14 @@ from pathlib import Path
 from flanp.algorithm import Method
 from flanp.checks import BadInput, nearest
 from flanp.claims import Experiment, Finding, Variant, judge, lowest_of_all_seeds
-from flanp.comparison import Comparison, compare
+from flanp.comparison import Comparison, compare, slug
 from flanp.config import Config, apply_override, build, validated
 from flanp.files import write_atomically, write_json
 from flanp.plots import VARIANT, plot_panels
 
 QUICK_SEEDS = 2
+TABLES = {"table1": "fig7", "table2": "fig8"}
+"""The tables are of the same runs as these figures."""
 
 
 @dataclass
@@ -43,6 +45,8 @@ class Reproduction:
             "runs": {label: c.rows() for label, c in self.comparisons.items()},
             "config": {label: c.about["config"] for label, c in self.comparisons.items()},
         }
+        for label, comparison in self.comparisons.items():
+            comparison.save(folder / self.name / slug(label))
         path = folder / f"{self.name}.json"
         write_json(path, result)
         return [path, *files]
@@ -91,22 +95,24 @@ def reproduce(
     """Run an experiment.
 
     Args:
-        name: for instance "fig3".
+        name: for instance "fig3", or "table1".
         seeds: how many; as many as the experiment's file says if left out.
         data: folder with MNIST and CIFAR-10; they are downloaded if left out.
         quick: run a small version, for a look: small data, two seeds.
         progress: show progress.
     """
+    name = TABLES.get(name, name)
     if name not in names():
         raise BadInput(f"there is no experiment {name!r}{nearest(name, names())}")
     start = time.monotonic()
     source = resources.files("flanp.experiments") / f"{name}.toml"
     raw = tomllib.loads(source.read_text("utf-8"))
     experiment = Experiment(**validated(Experiment, raw.pop("experiment"), "experiment."))
-    for override in experiment.quick if quick else ():
-        apply_override(raw, override)
     if quick:
+        experiment.grid_methods.clear()
         raw["seeds"] = QUICK_SEEDS
+        for override in experiment.quick:
+            apply_override(raw, override)
     if seeds is not None:
         raw["seeds"] = seeds
     if data is not None and raw["data"]["name"] in ("MNIST", "CIFAR10"):
