@@ -34,7 +34,7 @@ class Reproduction:
     column: str
 
     def save(self, folder: Path) -> list[Path]:
-        """Write NAME.json, NAME.png and NAME.svg; return the files."""
+        """Write NAME.json, NAME.png and NAME.svg, and the runs into NAME/; return the files."""
         folder.mkdir(parents=True, exist_ok=True)
         files = plot_panels(self.comparisons, self.column, self.title, folder / self.name)
         result = {
@@ -46,7 +46,8 @@ class Reproduction:
             "config": {label: c.about["config"] for label, c in self.comparisons.items()},
         }
         for label, comparison in self.comparisons.items():
-            comparison.save(folder / self.name / slug(label))
+            runs = folder / self.name
+            comparison.save(runs / slug(label) if label else runs)
         path = folder / f"{self.name}.json"
         write_json(path, result)
         return [path, *files]
