@@ -177,7 +177,8 @@ class Simulation:
         return reason or self._limit()
 
     def _limit(self) -> str | None:
-        if self.target and self.history.time_to(**self.target) is not None:
+        last = self.history.rows[-1]
+        if self.target and all(getattr(last, name) <= v for name, v in self.target.items()):
             return "target reached"
         if self.state.rounds >= self.max_rounds:
             return f"limit of {self.max_rounds} rounds"
