@@ -2,6 +2,11 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, however slow the machine is.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

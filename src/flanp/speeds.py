@@ -219,7 +219,7 @@ class Clock:
         """Return how long a round takes, max_i tau_i T_i, and the mean share spent waiting."""
         busy = tau * self.seconds(round_)[active]
         longest = float(busy.max())
-        return longest, 1 - float(busy.mean()) / longest
+        return longest, max(0.0, 1 - float(busy.mean()) / longest)
 
 
 def _some(ids: Sequence[str]) -> str:
