@@ -1,5 +1,8 @@
 """What the fast engine must keep whatever it does to be fast."""
 
+import os
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -47,6 +50,17 @@ def test_the_chunk_changes_nothing(work, solver):
     for chunk in (2, 3):
         together = run(chunk=chunk, **kind)
         np.testing.assert_allclose(models(alone[1]), models(together[1]), atol=1e-12)
+
+
+def test_rounds_never_queue_up_and_devices_wait_for_each_other_without_end():
+    """Programs that reduce over CPU devices deadlock when queued, and XLA kills the process."""
+    data = from_clients(linear_clients(4, s=5))
+    engine = Simulator(LinearRegression(), data, FedGATE(eta=0.01), np.arange(4), batch=2)
+    model = engine.start()
+    for number in range(200):
+        model = engine.round(model, number, np.arange(2), np.array([50, 1]), 0.01, 1.0)
+        assert all(a.is_ready() for a in jax.tree.leaves(model))
+    assert "--xla_cpu_collective_call_terminate_timeout_seconds=604800" in os.environ["XLA_FLAGS"]
 
 
 def test_participants_can_be_any_subset_in_any_order():

@@ -74,16 +74,17 @@ def flanp(
         while True:
             rng = generator(clock.seed, Stream.PARTICIPATION, state.rounds)
             active = method.participation.select(n, ranking, rng)
-            seen = look(engine, method.stop.looks_at(stage, state.r), state.model, active)
-            accurate, memory = method.stop.met(state.memory, stage, state.r, seen)
-            state = state._replace(memory=memory)
-            if accurate and not (endless and n == sizes[-1]):
-                break
+            if not (endless and n == sizes[-1]):
+                seen = look(engine, method.stop.looks_at(stage, state.r), state.model, active)
+                accurate, memory = method.stop.met(state.memory, stage, state.r, seen)
+                state = state._replace(memory=memory)
+                if accurate:
+                    break
             tau = method.work.steps(clock.T[active], engine.s[active])
             model = engine.round(state.model, state.rounds, active, tau, eta_n, gamma_n)
             seconds, waiting = clock.round_time(state.rounds, active, tau)
             time, r, rounds = state.time + seconds, state.r + 1, state.rounds + 1
-            state = State(model, k, r, rounds, time, memory, active, waiting)
+            state = State(model, k, r, rounds, time, state.memory, active, waiting)
             yield state
 
 

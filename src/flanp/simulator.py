@@ -21,6 +21,12 @@ from flanp.problems import Problem
 from flanp.schedules import Constant
 from flanp.solvers import Solver, Step
 
+PATIENCE = (
+    "--xla_cpu_collective_call_warn_stuck_timeout_seconds=604800",
+    "--xla_cpu_collective_call_terminate_timeout_seconds=604800",
+)
+"""XLA ends the process when a device waits 40 seconds for another that has more clients."""
+
 
 class Model(NamedTuple):
     """What the simulator keeps of a run."""
@@ -148,20 +154,20 @@ class Simulator:
         """Run one round with the active clients, tau_i local steps each."""
         with self._in_precision():
             plan, step = self._on_devices(self._work, active, tau, eta, gamma)
-            return Model(
-                *kernels.round_(
-                    self.program,
-                    model.w,
-                    model.server,
-                    model.clients,
-                    model.inbox,
-                    self._shard,
-                    plan,
-                    step,
-                    self._key,
-                    np.int32(number),
-                )
+            parts = kernels.round_(
+                self.program,
+                model.w,
+                model.server,
+                model.clients,
+                model.inbox,
+                self._shard,
+                plan,
+                step,
+                self._key,
+                np.int32(number),
             )
+            # XLA's reductions between CPU devices can deadlock when programs queue up.
+            return Model(*jax.block_until_ready(parts))
 
     def measure(
         self, model: Model, active: np.ndarray, whole: bool
@@ -348,6 +354,8 @@ def _devices() -> list[Any]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     with suppress(RuntimeError):  # JAX is running already: use the devices that it has
         jax.config.update("jax_num_cpu_devices", cores)
+        given = os.environ.get("XLA_FLAGS", "").split()
+        os.environ["XLA_FLAGS"] = " ".join((*PATIENCE, *given))
     return jax.local_devices()
 
 

@@ -7,7 +7,7 @@ import os
 import pickle
 import tarfile
 import zlib
-from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,22 +40,25 @@ def load_cifar10(folder: Path | None = None) -> tuple[Labelled, Labelled]:
     """Return (training, test) images, flat and scaled to [-1, 1], with their labels."""
     names = ("cifar-10-python.tar.gz", "cifar-10-python.tar.xz")
     path = _find(folder, "cifar10", names, CIFAR10_FILE, CIFAR10_URL)
-    try:
-        batches = dict(_read_batches(path))
-    except (OSError, EOFError, tarfile.TarError, lzma.LZMAError, pickle.UnpicklingError) as error:
-        raise BadInput(f"{path} is damaged: {error}") from error
+    batches = _read_batches(path)
     train = [batches[f"data_batch_{i}"] for i in range(1, 6)]
     x, y = (np.concatenate(parts) for parts in zip(*train, strict=True))
     return _scaled(x, y), _scaled(*batches["test_batch"])
 
 
-def _read_batches(path: Path) -> Iterator[tuple[str, Labelled]]:
-    with tarfile.open(path) as archive:
-        for member in archive:
-            file = archive.extractfile(member) if "_batch" in member.name else None
-            if file is not None:
-                batch = ArrayUnpickler(io.BytesIO(file.read()), encoding="bytes").load()
-                yield Path(member.name).name, (batch[b"data"], np.array(batch[b"labels"]))
+@lru_cache(maxsize=1)  # unpacking takes longer than many a run, and each seed asks for it
+def _read_batches(path: Path) -> dict[str, Labelled]:
+    batches = {}
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                file = archive.extractfile(member) if "_batch" in member.name else None
+                if file is not None:
+                    batch = ArrayUnpickler(io.BytesIO(file.read()), encoding="bytes").load()
+                    batches[Path(member.name).name] = batch[b"data"], np.array(batch[b"labels"])
+    except (OSError, EOFError, tarfile.TarError, lzma.LZMAError, pickle.UnpicklingError) as error:
+        raise BadInput(f"{path} is damaged: {error}") from error
+    return batches
 
 
 def read_idx(path: Path) -> np.ndarray:
