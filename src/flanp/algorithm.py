@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flanp.engine import Engine
+from flanp.engine import Clock, Engine, Round
 from flanp.measurement import Measurement
 from flanp.participation import Participation
 from flanp.solvers import Solver
-from flanp.speeds import Clock
 from flanp.stage import Stage
 from flanp.stopping import Memory, Sight, StageRule
 from flanp.streams import Stream, generator
@@ -60,37 +59,45 @@ def flanp(
     """Run Algorithm 1 from a state; yield the state after each round.
 
     The paper's `while n <= N` never ends, since n = min(2n, N) never exceeds N. Here the
-    stage with n = N runs to its own accuracy and is the last. With `endless` that stage goes on
+    stage with n = N runs to its own accuracy and is the last. Clients that come and go, and
+    speeds that change, count from the next stage on. With `endless` that stage goes on
     until the caller stops, which is for runs to a common target.
     """
-    N = len(engine.s)
-    ranking = clock.ranking
-    sizes = method.participation.stages(N)
-    for k, n in list(enumerate(sizes))[state.k :]:
-        stage = Stage(k, len(sizes), n, N)
-        eta_n, gamma_n = method.solver.step_sizes(stage)
+    k = state.k
+    while True:
         if k > state.k or state.r == 0:
             state = state._replace(model=engine.restart(state.model), k=k, r=0)
+        ranking = clock.ranking
+        N, sizes = len(ranking), method.participation.stages(len(ranking))
+        n = sizes[min(k, len(sizes) - 1)]
+        stage = Stage(k, max(k + 1, len(sizes)), n, N)
+        eta_n, gamma_n = method.solver.step_sizes(stage)
         while True:
             rng = generator(clock.seed, Stream.PARTICIPATION, state.rounds)
             active = method.participation.select(n, ranking, rng)
+            tau = method.work.steps(clock.T[active], engine.s[active])
+            upcoming = Round(state.rounds, active, tau, eta_n, gamma_n)
             if not (endless and n == sizes[-1]):
-                seen = look(engine, method.stop.looks_at(stage, state.r), state.model, active)
+                sight = method.stop.looks_at(stage, state.r)
+                seen = look(engine, sight, state.model, upcoming)
                 accurate, memory = method.stop.met(state.memory, stage, state.r, seen)
                 state = state._replace(memory=memory)
                 if accurate:
                     break
-            tau = method.work.steps(clock.T[active], engine.s[active])
-            model = engine.round(state.model, state.rounds, active, tau, eta_n, gamma_n)
+            model = engine.round(state.model, *upcoming)
             seconds, waiting = clock.round_time(state.rounds, active, tau)
             time, r, rounds = state.time + seconds, state.r + 1, state.rounds + 1
             state = State(model, k, r, rounds, time, state.memory, active, waiting)
             yield state
+        if n >= method.participation.stages(len(clock.ranking))[-1]:
+            return
+        k += 1
 
 
-def look(engine: Engine, at: Sight, model: Any, active: np.ndarray) -> Measurement | None:
+def look(engine: Engine, at: Sight, model: Any, upcoming: Round) -> Measurement | None:
     """Return what the stage rule looks at."""
     if at == "nothing":
         return None
-    of_active, of_all = engine.measure(model, active, whole=at == "whole")
+    whole = at == "whole"
+    of_active, of_all = engine.measure(model, upcoming.active, whole, upcoming)
     return of_all if at == "whole" else of_active

@@ -11,13 +11,12 @@ from safetensors.numpy import save
 from flanp.algorithm import State
 from flanp.checks import BadInput
 from flanp.files import write_atomically
-from flanp.simulator import Simulator
 
 FILE = "checkpoint.safetensors"
 NUMBERS = ("k", "r", "rounds", "time", "memory", "waiting")
 
 
-def save_checkpoint(folder: Path, engine: Simulator, state: State, about: dict[str, Any]) -> None:
+def save_checkpoint(folder: Path, engine: Any, state: State, about: dict[str, Any]) -> None:
     """Write a state into a folder; `about` says which run it belongs to."""
     folder.mkdir(parents=True, exist_ok=True)
     numbers = {name: getattr(state, name) for name in NUMBERS}
@@ -27,7 +26,7 @@ def save_checkpoint(folder: Path, engine: Simulator, state: State, about: dict[s
     write_atomically(folder / FILE, save(engine.save(state.model), metadata={"flanp": note}))
 
 
-def load_checkpoint(folder: Path, engine: Simulator, about: dict[str, Any]) -> State:
+def load_checkpoint(folder: Path, engine: Any, about: dict[str, Any]) -> State:
     """Return the state that was saved; it must be of the same run."""
     try:
         with safe_open(folder / FILE, framework="numpy") as file:

@@ -3,7 +3,6 @@
 import math
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +14,7 @@ from flanp.algorithm import Method, State, flanp
 from flanp.checkpoint import load_checkpoint, save_checkpoint
 from flanp.checks import BadInput, require
 from flanp.data import FederatedData, Source
+from flanp.describe import describe
 from flanp.files import write_atomically
 from flanp.history import TARGETS, History, Row
 from flanp.interrupts import uninterrupted
@@ -108,12 +108,12 @@ class Simulation:
             precision=precision,
         )
         self.about = {
-            "problem": _describe(problem),
+            "problem": describe(problem),
             **{
-                part: _describe(getattr(self.method, part))
+                part: describe(getattr(self.method, part))
                 for part in ("solver", "participation", "stop", "work")
             },
-            "speeds": _describe(speeds),
+            "speeds": describe(speeds),
             "clients": data.N,
             "samples": int(data.s.sum()),
             "seed": seed,
@@ -275,16 +275,3 @@ def _check_target(target: dict[str, float], problem: Problem, data: FederatedDat
         raise BadInput(f"target = {target}: {kind} has no metric on this data; use loss")
     if name == "distance" and problem.minimiser(data) is None:
         raise BadInput(f"target = {target}: the minimiser of {kind} is not known; use loss")
-
-
-def _describe(part: Any) -> dict[str, Any]:
-    """Return a part's name and parameters, for the record."""
-    is_one = is_dataclass(part) and not isinstance(part, type)
-    fields = asdict(part) if is_one else {}
-    return {"name": type(part).__name__, **{name: _plain(v) for name, v in fields.items()}}
-
-
-def _plain(value: Any) -> Any:
-    if callable(value):
-        return getattr(value, "__qualname__", repr(type(value)))
-    return value

@@ -14,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from flanp import kernels
 from flanp.checks import BadInput
 from flanp.data.federated import FederatedData, pad_rows
+from flanp.engine import Round
 from flanp.kernels import CLIENTS, Plan, Program, Shard
 from flanp.layout import layout_of
 from flanp.measurement import Measurement, noise
@@ -170,9 +171,10 @@ class Simulator:
             return Model(*jax.block_until_ready(parts))
 
     def measure(
-        self, model: Model, active: np.ndarray, whole: bool
+        self, model: Model, active: np.ndarray, whole: bool, upcoming: Round | None = None
     ) -> tuple[Measurement, Measurement | None]:
         """Return loss and gradient of w over the active clients and, if asked, over all."""
+        del upcoming
         last = self._measured
         if (
             last is not None

@@ -3,13 +3,15 @@
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from flanp.checks import BadInput, require
-from flanp.data.federated import FederatedData
 from flanp.measurement import Measurement
-from flanp.problems import Constants, Problem
 from flanp.stage import Stage
+
+if TYPE_CHECKING:
+    from flanp.data.federated import FederatedData
+    from flanp.problems import Problem
 
 Sight = Literal["active", "whole", "nothing"]
 """The gradient of the active clients, that of the whole training set, or none."""
@@ -45,14 +47,14 @@ class StatisticalAccuracy(StageRule):
         require(self.mu is None or self.mu > 0, "mu", self.mu, "a positive number")
         require(self.c is None or self.c > 0, "c", self.c, "a positive number")
 
-    def complete(self, problem: Problem, data: FederatedData) -> "StatisticalAccuracy":
+    def complete(self, problem: "Problem", data: "FederatedData") -> "StatisticalAccuracy":
         """Return the rule with the constants of a problem in place of those left out."""
         if self.mu is not None and self.c is not None:
             return self
-        constants = problem.constants(data) or Constants(math.nan, math.nan)
-        mu = self.mu or constants.mu
-        c = self.c or constants.c
-        if c is None or math.isnan(mu):
+        constants = problem.constants(data)
+        mu = self.mu or (constants and constants.mu)
+        c = self.c or (constants and constants.c)
+        if mu is None or c is None:
             raise BadInput(
                 f"mu and c of {type(problem).__name__} are not known: give them to the rule "
                 "StatisticalAccuracy, or use GradientNoise, which needs neither"

@@ -1,0 +1,152 @@
+"""Messages to nodes and their replies, with a deadline; late, failed and bad ones are counted."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from logging import WARNING
+from typing import NamedTuple, TypeVar
+
+from flwr.app import Message, RecordDict
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+
+from flanp.flower.wire import BadReply
+
+POLL_SECONDS = 0.1
+LOOK_SECONDS = 5.0
+"""How often to look whether the nodes that are awaited are still there."""
+ATTEMPTS = 3
+PAUSE_SECONDS = 5.0
+"""How long to leave nodes alone that have all failed at once."""
+
+A = TypeVar("A")
+
+
+class Sent(NamedTuple):
+    """A message that is on its way."""
+
+    node: int
+    at: float
+
+
+@dataclass
+class Exchange:
+    """Sends messages and collects the replies."""
+
+    grid: Grid
+    counts: Counter[str] = field(default_factory=Counter)
+    """How many exchanges there were, and how many replies were late, failed, malformed, lost."""
+    on_late: Callable[[int, float], None] = lambda node, seconds: None
+    """Called with the node and its seconds when a reply comes that nobody waits for any more."""
+    _late: dict[str, Sent] = field(default_factory=dict)
+
+    def ask(
+        self,
+        contents: Mapping[int, RecordDict],
+        message_type: str,
+        deadline: float,
+        read: Callable[[int, RecordDict], A],
+        needed: int = 1,
+        enough: int | None = None,
+    ) -> dict[int, tuple[A, float]]:
+        """Return what `read` makes of the replies, with their seconds, by node id.
+
+        It returns when all have answered or failed, when `enough` have answered, or at the
+        deadline. With fewer than `needed` by then it tries again: those who failed are asked
+        anew, the others are waited for. Bad replies are dropped and counted, never used.
+        """
+        self.counts["exchanges"] += 1
+        answers: dict[int, tuple[A, float]] = {}
+        awaited: dict[str, Sent] = {}
+        for attempt in range(1, ATTEMPTS + 1):
+            busy = {sent.node for sent in awaited.values()} | answers.keys()
+            rest = {node: c for node, c in contents.items() if node not in busy}
+            awaited |= self._push(rest, message_type)
+            self._collect(awaited, answers, deadline, read, enough)
+            if len(answers) >= min(needed, enough or needed):
+                break
+            log(
+                WARNING,
+                "%d of %d nodes answered, %d are needed (attempt %d of %d)",
+                *(len(answers), len(contents), needed, attempt, ATTEMPTS),
+            )
+            if not awaited and attempt < ATTEMPTS:
+                time.sleep(min(deadline, PAUSE_SECONDS))
+        for id_, sent in awaited.items():
+            self._late[id_] = sent
+            if enough is None:
+                self._count("late", sent.node, f"no reply within {deadline:.0f} s")
+        return answers
+
+    def _collect(
+        self,
+        awaited: dict[str, Sent],
+        answers: dict[int, tuple[A, float]],
+        deadline: float,
+        read: Callable[[int, RecordDict], A],
+        enough: int | None,
+    ) -> None:
+        """Move replies from `awaited` to `answers` until the deadline."""
+        end = time.monotonic() + deadline
+        look = time.monotonic() + LOOK_SECONDS
+        while awaited and time.monotonic() < end:
+            for reply in self._pull(awaited):
+                sent = awaited.pop(reply.metadata.reply_to_message_id)
+                seconds = time.monotonic() - sent.at
+                try:
+                    if reply.has_error():
+                        self._count("failed", sent.node, reply.error.reason or "no reason given")
+                        continue
+                    answers[sent.node] = read(sent.node, reply.content), seconds
+                except BadReply as error:
+                    self._count("malformed", sent.node, str(error))
+            if enough is not None and len(answers) >= enough:
+                break
+            if time.monotonic() > look:
+                self._forget_the_gone(awaited)
+                look = time.monotonic() + LOOK_SECONDS
+            if awaited:
+                time.sleep(POLL_SECONDS)
+
+    def _push(self, contents: Mapping[int, RecordDict], message_type: str) -> dict[str, Sent]:
+        online = set(self.grid.get_node_ids())
+        messages = [
+            Message(content=content, message_type=message_type, dst_node_id=node)
+            for node, content in contents.items()
+            if node in online
+        ]
+        for node in contents.keys() - online:
+            self._count("gone", node, "it is not connected")
+        pushed = set(self.grid.push_messages(messages)) if messages else set()
+        now = time.monotonic()
+        return {
+            m.metadata.message_id: Sent(m.metadata.dst_node_id, now)
+            for m in messages
+            if m.metadata.message_id in pushed
+        }
+
+    def _pull(self, awaited: dict[str, Sent]) -> list[Message]:
+        """Return the replies that are awaited; drop those that came too late."""
+        replies = list(self.grid.pull_messages([*awaited, *self._late]))
+        in_time = []
+        for reply in replies:
+            id_ = reply.metadata.reply_to_message_id
+            if id_ in awaited:
+                in_time.append(reply)
+            elif id_ in self._late:
+                sent = self._late.pop(id_)
+                if not reply.has_error():
+                    self.on_late(sent.node, time.monotonic() - sent.at)
+        return in_time
+
+    def _forget_the_gone(self, awaited: dict[str, Sent]) -> None:
+        online = set(self.grid.get_node_ids())
+        for id_ in [id_ for id_, sent in awaited.items() if sent.node not in online]:
+            sent = awaited.pop(id_)
+            self._late[id_] = sent
+            self._count("gone", sent.node, "it is not connected any more")
+
+    def _count(self, what: str, node: int, why: str) -> None:
+        self.counts[what] += 1
+        log(WARNING, "node %s: reply %s, dropped: %s", node, what, why.strip().split("\n")[-1])

@@ -1,0 +1,195 @@
+"""One run over Flower's nodes: rounds, history, checkpoints."""
+
+import json
+import math
+from collections.abc import Callable
+from logging import INFO
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.common.logger import log
+from flwr.serverapp.strategy import Result
+from safetensors.numpy import save
+
+from flanp.algorithm import State, flanp
+from flanp.checkpoint import load_checkpoint, save_checkpoint
+from flanp.describe import describe
+from flanp.files import write_atomically, write_json
+from flanp.flower.fleet import Fleet
+from flanp.history import History, Row
+
+if TYPE_CHECKING:
+    from flanp.flower.strategy import Flanp
+
+FLEET = "fleet.json"
+
+
+class FlowerRun:
+    """Drives Algorithm 1 over a fleet and keeps its records."""
+
+    def __init__(
+        self,
+        strategy: "Flanp",
+        fleet: Fleet,
+        num_rounds: int,
+        evaluate_config: ConfigRecord,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
+    ):
+        self.strategy, self.fleet, self.num_rounds = strategy, fleet, num_rounds
+        self.evaluate_config, self.evaluate_fn = evaluate_config, evaluate_fn
+        self.method, self.folder = strategy.method, strategy.folder
+        fleet.watch = bool(strategy.target) and evaluate_fn is None
+        self.about: dict[str, Any] = {
+            "problem": {"name": "Flower"},
+            **{
+                part: describe(getattr(self.method, part))
+                for part in ("solver", "participation", "stop", "work")
+            },
+            "parameters": fleet.names.size,
+            "seed": strategy.seed,
+        }
+        self.history = History(about={**self.about, "metric": None, "ended": None})
+        self.result = Result()
+        self.evaluated: dict[str, float] = {}
+        if strategy.resume:
+            self._resume()
+        else:
+            self.state = State(fleet.start())
+        strategy.history = self.history
+
+    def to_the_end(self) -> Result:
+        """Run until the accuracy, the target or the limit is reached; save what there is."""
+        fleet, target = self.fleet, self.strategy.target
+        ended = "accuracy reached"
+        try:
+            if self.state.r > 0:
+                fleet.meet(self.state.model.w)
+            self._evaluate(self.state)
+            if self.state.rounds >= self.num_rounds:
+                ended = f"limit of {self.num_rounds} rounds"
+                return self._finish(ended)
+            for state in flanp(fleet, self.method, fleet.clock, self.state, bool(target)):
+                self._record(self.state)
+                if state.k > self.state.k:
+                    self._ask_for_evaluation(self.state)
+                self.state = state
+                self._count_metrics()
+                self._evaluate(state)
+                self._save()
+                if state.rounds >= self.num_rounds:
+                    ended = f"limit of {self.num_rounds} rounds"
+                    break
+                if target and self._reached(target):
+                    ended = "target reached"
+                    break
+            self._ask_for_evaluation(self.state)
+        except BaseException as error:
+            self._finish(f"{type(error).__name__}: {error}")
+            raise
+        return self._finish(ended)
+
+    def _finish(self, ended: str) -> Result:
+        self._record(self.state)
+        self.history.about["ended"] = ended
+        self.history.about["counts"] = dict(self.fleet.exchange.counts)
+        self.history.params = self.fleet.names.split(self.state.model.w)
+        self.result.arrays = self.fleet.names.record(self.state.model.w)
+        self._save()
+        if self.folder is not None:
+            parts = {n: np.ascontiguousarray(a) for n, a in self.history.params.items()}
+            write_atomically(self.folder / "model.safetensors", save(parts))
+        log(INFO, "%s after %d rounds", ended, self.state.rounds)
+        log(INFO, "exchanges and dropped replies: %s", self.history.about["counts"])
+        return self.result
+
+    def _record(self, state: State) -> None:
+        """Add the row of a state; the participants' loss at w comes with the next exchange."""
+        if self.history.rows and self.history.rows[-1].round >= state.rounds:
+            return
+        seen = self.fleet.measured.get(state.rounds)
+        nan = math.nan
+        grad_norm_sq = nan if seen is None else seen.grad_norm_sq
+        row = Row(
+            round=state.rounds,
+            stage=state.k,
+            n=0 if state.active is None else len(state.active),
+            time=state.time,
+            loss=self.evaluated.get("loss", nan if seen is None else seen.loss),
+            grad_norm_sq=grad_norm_sq,
+            stage_grad_norm_sq=grad_norm_sq,
+            waiting=state.waiting,
+            metric=self.evaluated.get("metric"),
+        )
+        self.history.rows.append(row)
+        log(
+            INFO,
+            "round %d: stage %d, %d of %d nodes, %.1f s, loss %.4g",
+            *(row.round, row.stage + 1, row.n, len(self.fleet.clock.present), row.time, row.loss),
+        )
+
+    def _reached(self, target: dict[str, float]) -> bool:
+        """Whether the target is met, by `evaluate_fn` or by the loss over all nodes."""
+        values = dict(self.evaluated)
+        seen = self.fleet.measured.get(self.state.rounds - 1)
+        if seen is not None and seen.clients >= len(self.fleet.clock.present):
+            values.setdefault("loss", seen.loss)
+        return all(values.get(name, math.inf) <= value for name, value in target.items())
+
+    def _evaluate(self, state: State) -> None:
+        if self.evaluate_fn is None:
+            return
+        metrics = self.evaluate_fn(state.rounds, self.fleet.names.record(state.model.w))
+        self.evaluated = {}
+        if metrics is not None:
+            self.result.evaluate_metrics_serverapp[state.rounds] = metrics
+            self.evaluated = {
+                name: float(value)
+                for name, value in metrics.items()
+                if name in ("loss", "metric") and isinstance(value, int | float)
+            }
+
+    def _count_metrics(self) -> None:
+        """Average what the clients reported."""
+        replies = [answer.metrics for answer in self.fleet.last.values()]
+        common = set.intersection(*(set(metrics) for metrics in replies))
+        kept = [
+            RecordDict({"metrics": MetricRecord({k: m[k] for k in m if k in common})})
+            for m in replies
+        ]
+        key = self.strategy.weighted_by_key
+        self.result.train_metrics_clientapp[self.state.rounds] = (
+            self.strategy.train_metrics_aggr_fn(kept, key)
+        )
+
+    def _ask_for_evaluation(self, state: State) -> None:
+        if not self.strategy.fraction_evaluate:
+            return
+        strategy, grid = self.strategy, self.fleet.exchange.grid
+        arrays = self.fleet.names.record(state.model.w)
+        messages = strategy.configure_evaluate(state.rounds, arrays, self.evaluate_config, grid)
+        replies = grid.send_and_receive(messages, timeout=self.fleet.timeout)
+        metrics = strategy.aggregate_evaluate(state.rounds, replies)
+        if metrics is not None:
+            self.result.evaluate_metrics_clientapp[state.rounds] = metrics
+
+    def _save(self) -> None:
+        if self.folder is None:
+            return
+        save_checkpoint(self.folder, self.fleet, self.state, self.about)
+        clock = self.fleet.clock
+        reports = {node.name: list(clock.reports[i]) for i, node in enumerate(self.fleet.nodes)}
+        ranking = [self.fleet.nodes[i].name for i in clock.ranking]
+        write_json(self.folder / FLEET, {"ranking": ranking, "seconds per step": reports})
+        self.history.save(self.folder)
+
+    def _resume(self) -> None:
+        assert self.folder is not None
+        self.state = load_checkpoint(self.folder, self.fleet, self.about)
+        self.history.rows = [
+            row for row in History.load(self.folder).rows if row.round < self.state.rounds
+        ]
+        if (self.folder / FLEET).exists():
+            saved = json.loads((self.folder / FLEET).read_text("utf-8"))
+            self.fleet.remembered = saved["seconds per step"]
+        log(INFO, "resumed after round %d, stage %d", self.state.rounds, self.state.k + 1)

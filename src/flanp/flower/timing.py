@@ -1,0 +1,51 @@
+"""How fast the clients are, as measured: the clock of a run on real machines."""
+
+import math
+from collections import deque
+
+import numpy as np
+
+MEMORY = 5
+"""How many of a client's latest reports count; their median is not moved by one odd round."""
+
+
+class MeasuredClock:
+    """Seconds per local step by client, from the clients' reports."""
+
+    def __init__(self, seed: int = 0):
+        self.seed = seed
+        self.reports: list[deque[float]] = []
+        self.known: dict[int, float] = {}
+        """Speeds that were given, and are not measured."""
+        self.present: set[int] = set()
+        """The clients that can take part."""
+        self.last_round = (0.0, 0.0)
+
+    def add(self) -> None:
+        """Add a client of which nothing is known yet."""
+        self.present.add(len(self.reports))
+        self.reports.append(deque(maxlen=MEMORY))
+
+    def report(self, client: int, seconds: float) -> None:
+        """Note the seconds per step of a round."""
+        self.reports[client].append(seconds)
+
+    @property
+    def T(self) -> np.ndarray:
+        """Seconds per local step of each client; infinite where nothing is known yet."""
+        return np.array([self._seconds(i) for i in range(len(self.reports))])
+
+    @property
+    def ranking(self) -> np.ndarray:
+        """The clients that can take part, fastest first."""
+        T = self.T
+        return np.array(sorted(self.present, key=lambda i: (T[i], i)), int)
+
+    def round_time(self, round_: int, active: np.ndarray, tau: np.ndarray) -> tuple[float, float]:
+        """Return the seconds that the last round took, and the mean share spent waiting."""
+        return self.last_round
+
+    def _seconds(self, i: int) -> float:
+        if i in self.known:
+            return self.known[i]
+        return float(np.median(self.reports[i])) if self.reports[i] else math.inf

@@ -1,0 +1,466 @@
+"""The Flower engine, on nodes in this process that can be made to fail in every way."""
+
+import json
+import math
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'flanp[flower]'")
+
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from flanp import kernels
+from flanp.checks import BadInput
+from flanp.data import from_clients
+from flanp.flower import Flanp, NobodyAnswered, arrays_of, client, order
+from flanp.flower import exchange as exchanges
+from flanp.flower.models import nested
+from flanp.flower.vectors import names_of
+from flanp.history import History
+from flanp.participation import Everyone, RandomK
+from flanp.problems import MLP, LinearRegression
+from flanp.simulation import Simulation
+from flanp.solvers import FedAvg, FedGATE, FedNova, FedProx, Scaffold
+from flanp.speeds import Measured
+from flanp.stopping import Authors, FixedRounds, GradientNoise, Never
+from flanp.work import Equal, SpeedMatched
+from nodes import LocalGrid, LocalNode
+
+from small import linear_clients
+
+PROBLEM = LinearRegression(l2=0.1)
+T = (3.0, 1.0, 2.0, 5.0, 4.0)
+SPEEDS = {str(i): seconds for i, seconds in enumerate(T)}
+W_0 = arrays_of(np.zeros(3, np.float32))
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch):
+    monkeypatch.setattr(exchanges, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(exchanges, "POLL_SECONDS", 0.001)
+
+
+def fleet(N=5, app=None, clients=None):
+    clients = clients or linear_clients(N, s=12)
+    app = app or client(
+        loss=PROBLEM.loss, data=lambda context: clients[context.node_config["partition-id"]]
+    )
+    return LocalGrid([LocalNode(app, {"partition-id": i}, 100 + i) for i in range(N)])
+
+
+def strategy(solver=FedGATE(eta=0.05), **options):  # noqa: B008
+    options = {"stop": FixedRounds(3), "work": Equal(tau=7, batch=5), "speeds": SPEEDS} | options
+    return Flanp(solver, **options)
+
+
+def w_of(result):
+    return result.arrays["w"].numpy()
+
+
+@given(
+    seed=st.integers(0, 2**31 - 1),
+    round_=st.integers(0, 1000),
+    who=st.integers(0, 10**6),
+    epoch=st.integers(0, 50),
+    rows=st.integers(1, 60),
+)
+def test_samples_come_in_the_simulators_order(seed, round_, who, epoch, rows):
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), round_)
+    theirs = kernels.sample_order(key, who, epoch, rows, room=64)[:rows]
+    ours = order.sample_order(order.round_key(seed, round_), who, epoch, rows)
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        FedGATE(eta=0.05),
+        FedAvg(eta=0.05),
+        FedNova(eta=0.05, gamma=0.9),
+        FedProx(eta=0.05),
+        Scaffold(eta=0.05),
+    ],
+    ids=lambda solver: type(solver).__name__,
+)
+@pytest.mark.parametrize(
+    ("participation", "stop"),
+    [(None, GradientNoise(theta=0.5, at_most=3)), (RandomK(3), FixedRounds(8))],
+    ids=["flanp", "random"],
+)
+def test_the_fleet_does_what_the_simulator_does(solver, participation, stop):
+    clients = linear_clients(5, s=12, unequal=True)
+    options = dict(
+        participation=participation, stop=stop, work=SpeedMatched(tau=3, batch=5), seed=3
+    )
+    run = strategy(solver, **options)
+    result = run.start(fleet(clients=clients), W_0, num_rounds=12)
+    simulation = Simulation(
+        PROBLEM, from_clients(clients), solver, speeds=Measured(T), max_rounds=12, **options
+    )
+    rows = list(simulation)
+    assert [row[:3] for row in run.history.rows] == [row[:3] for row in rows]
+    np.testing.assert_allclose(w_of(result), simulation.history.params, atol=1e-5)
+    if not isinstance(stop, FixedRounds):
+        # The last model of a run that was cut off has not been measured.
+        gradients = run.history.column("stage_grad_norm_sq")[:-1]
+        expected = simulation.history.column("stage_grad_norm_sq")[:-1]
+        np.testing.assert_allclose(gradients, expected, rtol=1e-4)
+
+
+def test_one_exchange_serves_a_round_and_its_measurement():
+    run = strategy(stop=GradientNoise(at_most=2))
+    run.start(fleet(), W_0, num_rounds=6)
+    stages = len({row.stage for row in run.history.rows if row.round})
+    # The probe comes once; each stage but the cut-off last throws one message away.
+    assert run.history.about["counts"]["exchanges"] == 1 + 6 + (stages - 1)
+
+
+def numpy_gradient(params, batch):
+    x, y = batch
+    residual = x @ params["w"] - y
+    loss = (residual**2).mean() / 2 + 0.05 * params["w"] @ params["w"]
+    return loss, {"w": x.T @ residual / len(x) + 0.1 * params["w"]}
+
+
+def torch_client(data):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    class Linear(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.zeros(3))
+
+    def loss(model, batch):
+        x, y = (a.float() for a in batch)
+        return ((x @ model.w - y) ** 2).mean() / 2 + 0.05 * model.w @ model.w
+
+    return client(model=Linear, loss=loss, data=data)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_clients_in_numpy_and_pytorch_do_what_those_in_jax_do(framework):
+    clients = linear_clients(5, s=12)
+
+    def data(context):
+        return clients[context.node_config["partition-id"]]
+
+    app = client(gradient=numpy_gradient, data=data) if framework == "numpy" else torch_client(data)
+    ours = strategy().start(fleet(app=app), W_0, num_rounds=9)
+    theirs = strategy().start(fleet(), W_0, num_rounds=9)
+    np.testing.assert_allclose(w_of(ours), w_of(theirs), atol=1e-5)
+
+
+def deltas(grid):
+    return {
+        id_: node.context.state.array_records["flanp"]["client"].numpy()
+        for id_, node in grid.nodes.items()
+        if "flanp" in node.context.state
+    }
+
+
+def test_tracking_variables_sum_to_zero():
+    grid = fleet()
+    strategy(participation=Everyone(), stop=Never()).start(grid, W_0, num_rounds=5)
+    found = deltas(grid)
+    assert len(found) == 5
+    assert max(np.abs(delta).max() for delta in found.values()) > 1e-3
+    np.testing.assert_allclose(sum(found.values()), 0, atol=1e-6)
+
+
+def test_a_client_that_lost_its_state_is_noticed_and_tracking_restarts():
+    grid = fleet()
+    node = grid.nodes[102]
+    node.faults.extend([None] * 4)  # the probe and three rounds
+    node.faults.append(lambda reply: (node.restart(), reply)[1])
+    run = strategy(participation=Everyone(), stop=Never())
+    run.start(grid, W_0, num_rounds=8)
+    assert run.history.about["counts"]["lost states"] == 1
+    np.testing.assert_allclose(sum(deltas(grid).values()), 0, atol=1e-6)
+
+
+def test_a_client_that_leaves_takes_its_tracking_variable_with_it():
+    grid = fleet()
+
+    def leave(round_, arrays):
+        grid.nodes[103].online = round_ < 3
+
+    run = strategy(participation=Everyone(), stop=Never())
+    run.start(grid, W_0, num_rounds=7, evaluate_fn=leave)
+    there = {id_: delta for id_, delta in deltas(grid).items() if id_ != 103}
+    np.testing.assert_allclose(sum(there.values()), 0, atol=1e-6)
+    assert run.history.rows[-1].round == 7
+
+
+def send(**parts):
+    """Return a fault that puts other arrays or metrics into a reply."""
+
+    def fault(reply):
+        arrays = dict(reply.content.array_records["arrays"])
+        metrics = dict(reply.content.metric_records["metrics"])
+        for name, value in parts.items():
+            if name == "m":
+                arrays["m"] = Array(np.asarray(value, np.float32))
+            else:
+                metrics[name.replace("_", "-")] = value
+        reply.content = RecordDict(
+            {"arrays": ArrayRecord(arrays), "metrics": MetricRecord(metrics)}
+        )
+        return reply
+
+    return fault
+
+
+def garbage(reply):
+    reply.content = RecordDict({"arrays": ArrayRecord({"m": Array("float32", (3,), "x", b"?")})})
+    return reply
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        send(m=[math.nan, 0, 0]),
+        send(m=[1.0, 2.0]),
+        send(m=[1e30, 0, 0]),
+        send(num_examples=-3.0),
+        send(seconds=math.inf),
+        garbage,
+        "crash",
+    ],
+    ids=["nan", "shape", "absurd", "samples", "seconds", "garbage", "crash"],
+)
+def test_a_bad_reply_changes_nothing_but_a_counter(fault):
+    """The run goes on as if the client had not been there in that round."""
+
+    def go(grid):
+        run = strategy(FedAvg(eta=0.05), participation=Everyone(), stop=Never(), quorum=0.2)
+        return run, run.start(grid, W_0, num_rounds=4)
+
+    bad = fleet()
+    bad.nodes[101].faults.extend([None, None, fault])
+    run, result = go(bad)
+    counts = run.history.about["counts"]
+    assert counts.get("malformed", 0) + counts.get("failed", 0) == 1
+    absent = fleet()
+    absent.nodes[101].faults.extend([None, None, "crash"])
+    np.testing.assert_array_equal(w_of(result), w_of(go(absent)[1]))
+    assert not np.array_equal(w_of(result), w_of(go(fleet())[1]))
+
+
+def test_a_client_that_is_late_is_dropped_and_weighted_out():
+    grid = fleet(N=3)
+    grid.nodes[100].faults.extend([None, "silent"])
+    run = strategy(FedAvg(eta=0.05), participation=Everyone(), stop=Never(), deadline=0.1)
+    result = run.start(grid, W_0, num_rounds=1)
+    assert run.history.about["counts"]["late"] == 1
+    pair = linear_clients(3, s=12)[1:]
+    app = client(
+        loss=PROBLEM.loss, data=lambda context: pair[context.node_config["partition-id"] - 1]
+    )
+    two = LocalGrid([LocalNode(app, {"partition-id": i}, 100 + i) for i in (1, 2)])
+    alone = strategy(FedAvg(eta=0.05), participation=Everyone(), stop=Never())
+    np.testing.assert_allclose(w_of(result), w_of(alone.start(two, W_0, num_rounds=1)), atol=1e-7)
+
+
+def test_the_next_fastest_takes_the_place_of_a_dead_participant():
+    grid = fleet()
+    fastest = grid.nodes[101]
+
+    def die(round_, arrays):
+        fastest.online = round_ < 1
+
+    run = strategy(stop=FixedRounds(3), n0=1)
+    run.start(grid, W_0, num_rounds=3, evaluate_fn=die)
+    trained = [id_ for id_, m in grid.log if m.metadata.message_type == "train"]
+    assert trained == [101, 102, 102]
+
+
+def test_nobody_answers_stops_with_an_error_and_the_model_saved(tmp_path):
+    grid = fleet(N=3)
+
+    def die(round_, arrays):
+        for node in grid.nodes.values():
+            node.online = round_ < 2
+
+    run = strategy(participation=Everyone(), stop=Never(), save=tmp_path / "run")
+    with pytest.raises(NobodyAnswered, match="none of 3 clients"):
+        run.start(grid, W_0, num_rounds=9, evaluate_fn=die)
+    saved = History.load(tmp_path / "run")
+    assert saved.rows[-1].round == 2
+    assert "NobodyAnswered" in saved.about["ended"]
+    assert (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_too_few_nodes_are_not_waited_for_without_end():
+    with pytest.raises(NobodyAnswered, match="start more"):
+        strategy(min_available_nodes=9).start(fleet(), W_0, timeout=0.1)
+
+
+def test_a_node_that_joins_is_measured_and_takes_part():
+    grid = fleet(N=4)
+    late = grid.nodes[103]
+    late.online = False
+
+    def join(round_, arrays):
+        late.online = round_ >= 2
+
+    run = strategy(stop=FixedRounds(2))
+    run.start(grid, W_0, num_rounds=30, evaluate_fn=join)
+    assert [row.n for row in run.history.rows] == [0, 1, 1, 2, 2, 4, 4]
+
+
+def test_a_node_that_joins_in_the_last_stage_makes_another():
+    grid = fleet(N=3)
+    late = grid.nodes[102]
+    late.online = False
+
+    def join(round_, arrays):
+        late.online = round_ >= 1
+
+    run = strategy(stop=FixedRounds(2), participation=Everyone())
+    run.start(grid, W_0, num_rounds=30, evaluate_fn=join)
+    assert [row.n for row in run.history.rows] == [0, 2, 2, 3, 3]
+
+
+def test_ranking_is_measured_by_the_clients_and_one_odd_round_does_not_move_it():
+    grid = fleet(N=3)
+    for node, seconds in zip(grid.nodes.values(), (0.03, 0.01, 0.02), strict=True):
+        node.faults.extend([send(seconds=seconds)] * 3)
+    grid.nodes[101].faults.extend([send(seconds=9.0), send(seconds=0.01)])
+    run = strategy(stop=FixedRounds(3), speeds=None, n0=1)
+    run.start(grid, W_0, num_rounds=6)
+    trained = [id_ for id_, m in grid.log if m.metadata.message_type == "train"]
+    assert trained[:5] == [101, 101, 101, 101, 102]
+
+
+@pytest.mark.parametrize("solver", [FedAvg(eta=0.05), FedGATE(eta=0.05)], ids=["fedavg", "fedgate"])
+def test_a_run_can_be_resumed_on_new_nodes(solver, tmp_path):
+    options = dict(stop=FixedRounds(3), save=tmp_path / "run")
+    straight = strategy(solver, stop=FixedRounds(3))
+    whole = straight.start(fleet(), W_0, num_rounds=10)
+    strategy(solver, **options).start(fleet(), W_0, num_rounds=5)
+    with pytest.raises(BadInput, match="resume it"):
+        strategy(solver, **options)
+    again = strategy(solver, **options, resume=True)
+    result = again.start(fleet(), W_0, num_rounds=10)
+    assert [row[:3] for row in again.history.rows] == [row[:3] for row in straight.history.rows]
+    if isinstance(solver, FedAvg):
+        np.testing.assert_array_equal(w_of(result), w_of(whole))
+    saved = json.loads((tmp_path / "run" / "fleet.json").read_text())
+    assert saved["ranking"] == ["1", "2", "0", "4", "3"]
+    assert History.load(tmp_path / "run").about["ended"] == "limit of 10 rounds"
+
+
+def test_a_run_ends_at_its_target():
+    run = strategy(participation=Everyone(), stop=Never(), target={"loss": 0.3})
+    run.start(fleet(), W_0)
+    assert run.history.about["ended"] == "target reached"
+    losses = run.history.column("loss")
+    assert losses[-2] <= 0.3 < losses[-3]
+
+
+def plain_app(clients):
+    """Return a client as Flower's examples have them: it knows nothing of FLANP."""
+    app = ClientApp()
+
+    @app.train()
+    def train(msg, context):
+        x, y = clients[context.node_config["partition-id"]]
+        w = msg.content["arrays"]["w"].numpy()
+        for _ in range(5):
+            w = w - 0.05 * (x.T @ (x @ w - y) / len(x)).astype(np.float32)
+        return Message(
+            RecordDict(
+                {
+                    "arrays": ArrayRecord({"w": Array(w)}),
+                    "metrics": MetricRecord({"num-examples": len(x), "train_loss": 1.0}),
+                }
+            ),
+            reply_to=msg,
+        )
+
+    @app.evaluate()
+    def evaluate(msg, context):
+        metrics = MetricRecord({"num-examples": 1, "accuracy": 0.5})
+        return Message(RecordDict({"metrics": metrics}), reply_to=msg)
+
+    return app
+
+
+def test_plain_fedavg_clients_need_no_change():
+    clients = linear_clients(6, s=40)
+    grid = fleet(N=6, app=plain_app(clients))
+    run = Flanp(fraction_evaluate=1.0)
+    result = run.start(grid, W_0, num_rounds=200)
+    assert run.history.about["ended"] == "accuracy reached"
+    stages = list(dict.fromkeys(row.n for row in run.history.rows))
+    assert stages == [0, 2, 4, 6]
+    x, y = (np.concatenate(parts) for parts in zip(*clients, strict=True))
+    best = np.linalg.lstsq(x, y, rcond=None)[0]
+    assert np.linalg.norm(w_of(result) - best) < 0.1 * np.linalg.norm(best)
+    assert result.train_metrics_clientapp[1]["train_loss"] == 1.0
+    assert list(result.evaluate_metrics_clientapp.values())[-1]["accuracy"] == pytest.approx(0.5)
+
+
+def test_plain_fedavg_with_everyone_is_flowers_fedavg():
+    from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
+
+    app = plain_app(linear_clients(4, s=10, unequal=True))
+    ours = Flanp(participation=Everyone(), stop=Never()).start(fleet(4, app), W_0, num_rounds=5)
+    theirs = FlowerFedAvg(fraction_evaluate=0.0).start(fleet(4, app), W_0, num_rounds=5)
+    np.testing.assert_allclose(w_of(ours), w_of(theirs), atol=1e-6)
+
+
+def test_a_full_strategy_with_plain_clients_says_so():
+    grid = fleet(app=plain_app(linear_clients(5)))
+    with pytest.raises(NobodyAnswered, match="flanp.flower.client"):
+        strategy().start(grid, W_0, num_rounds=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(quorum=0.0), "quorum"),
+        (dict(deadline=-1.0), "deadline"),
+        (dict(stop=Authors()), "GradientNoise"),
+        (dict(resume=True), "save"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(BadInput, match=message):
+        strategy(**options)
+
+
+def test_a_client_needs_a_loss_or_a_gradient():
+    with pytest.raises(BadInput, match="loss"):
+        client(data=lambda context: ())
+
+
+def test_models_travel_as_arrays_with_names():
+    params = MLP(widths=(4,)).init(
+        jax.random.key(0), from_clients([(np.ones((2, 3)), np.array([0, 2]))], classes=3)
+    )
+    arrays = arrays_of(params)
+    assert list(arrays) == ["0.W", "0.b", "1.W", "1.b"]
+    names = names_of(arrays)
+    back = nested(names.split(names.ravel(arrays)))
+    jax.tree.map(np.testing.assert_array_equal, back, params)
+
+
+def test_integers_in_a_model_keep_their_type():
+    arrays = ArrayRecord({"w": Array(np.ones(2, np.float32)), "steps": Array(np.array(7))})
+    names = names_of(arrays)
+    record = names.record(names.ravel(arrays))
+    assert record["steps"].numpy() == 7
+    assert record["steps"].numpy().dtype == np.int64
+    assert names.ravel(arrays).dtype == np.float32
+
+
+def test_batch_norm_is_refused():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    with pytest.raises(BadInput, match="GroupNorm"):
+        arrays_of(torch.nn.BatchNorm1d(3))
