@@ -81,6 +81,18 @@ class Comparison:
         """
         return speed_up(self.times(baseline), self.times(method))
 
+    def renamed(self, names: dict[str, str]) -> "Comparison":
+        """Return the part with these methods: the new name of each, and its name here."""
+        histories = {new: list(self.histories[old]) for new, old in names.items()}
+        baselines = tuple(new for new, old in names.items() if old in self.baselines)
+        return Comparison(histories, baselines, list(self.targets), self.about)
+
+    def extend(self, more: "Comparison") -> None:
+        """Add the same methods' runs on further seeds."""
+        for name, histories in self.histories.items():
+            histories += more.histories[name]
+        self.targets += more.targets
+
     def rows(self) -> list[dict[str, Any]]:
         """Return the table: a row for each method."""
         return [
@@ -193,7 +205,7 @@ def compare(
                         shown.row(row, len(run.sizes), loaded.N)
                 shown.advance()
             runs = [histories[-1] for histories in result.histories.values()]
-            result.targets.append(goal or _common_target(runs))
+            result.targets.append(goal or common_target(runs))
     return result
 
 
@@ -253,7 +265,8 @@ def resolve_target(
     return {"grad_norm_sq": float(2 * constants.mu * constants.c / data.s.sum())}
 
 
-def _common_target(runs: list[History]) -> dict[str, float]:
+def common_target(runs: list[History]) -> dict[str, float]:
+    """Return the lowest loss that all runs reach."""
     settled = [run for run in runs if run.rows and not run.diverged]
     lowest = [float(np.nanmin(run.column("loss"))) for run in settled]
     return {"loss": max(lowest, default=math.nan)}

@@ -11,7 +11,7 @@ from pathlib import Path
 from flanp.algorithm import Method
 from flanp.checks import BadInput, nearest
 from flanp.claims import Experiment, Finding, Variant, judge, lowest_of_all_seeds
-from flanp.comparison import Comparison, compare, slug
+from flanp.comparison import Comparison, common_target, compare, slug
 from flanp.config import Config, apply_override, build, validated
 from flanp.files import write_atomically, write_json
 from flanp.plots import VARIANT, plot_panels
@@ -134,49 +134,53 @@ def reproduce(
 
 
 def _run(experiment: Experiment, config: Config, progress: bool) -> Comparison:
-    settings = config.settings
-    methods = config.methods | _best_of_grid(experiment, config)
-    return compare(
-        config.problem,
-        config.data,
-        methods,
-        config.speeds,
-        seeds=settings.seeds,
-        target=settings.target,
-        progress=progress,
-        partial=Comparison(about={"config": config.raw}),
-        **settings.limits(),
-    )
+    """Run all methods, and each baseline also at the best step size of the grid.
 
-
-def _best_of_grid(experiment: Experiment, config: Config) -> dict[str, Method]:
-    """Return each baseline at the best step size of the grid, where that is not its own.
-
-    The best is the one that is first at the lowest level that all of them reach on seed 0.
+    The first seed tries the whole grid, the others only the best of it.
     """
-    best = {}
-    for name in experiment.grid_methods:
-        tried = {f"{factor:g}": _scaled(config.methods[name], factor) for factor in experiment.grid}
-        result = compare(
+    settings, seed = config.settings, config.settings.seed
+
+    def run(methods: dict[str, Method], seed: int, seeds: int) -> Comparison:
+        return compare(
             config.problem,
             config.data,
-            {"1": config.methods[name], **tried},
+            methods,
             config.speeds,
-            seeds=1,
-            progress=False,
-            **config.settings.limits(),
+            seeds=seeds,
+            seed=seed,
+            target=settings.target,
+            progress=progress,
+            partial=Comparison(about={"config": config.raw}),
+            **settings.limits(),
         )
-        level = max(
-            lowest_of_all_seeds(result, factor, experiment.column) for factor in result.histories
-        )
-        times = {
-            factor: runs[0].time_to(**{experiment.column: level}) or math.inf
-            for factor, runs in result.histories.items()
-        }
-        factor = min(times, key=lambda factor: times[factor])
-        if factor != "1":
-            best[name + VARIANT] = tried[factor]
-    return best
+
+    if not experiment.grid_methods:
+        return run(config.methods, seed, settings.seeds)
+    tried = {
+        name: {f"{name}, eta x {x:g}": _scaled(config.methods[name], x) for x in experiment.grid}
+        for name in experiment.grid_methods
+    }
+    everything = config.methods | {k: v for grid in tried.values() for k, v in grid.items()}
+    first = run(everything, seed, 1)
+    best = {name: _best(experiment, first, [name, *grid]) for name, grid in tried.items()}
+    kept = {name: name for name in config.methods} | {
+        name + VARIANT: chosen for name, chosen in best.items() if chosen != name
+    }
+    result = first.renamed(kept)
+    if settings.target is None:
+        result.targets = [common_target([runs[0] for runs in result.histories.values()])]
+    if settings.seeds > 1:
+        methods = {new: everything[old] for new, old in kept.items()}
+        result.extend(run(methods, seed + 1, settings.seeds - 1))
+    return result
+
+
+def _best(experiment: Experiment, first: Comparison, names: list[str]) -> str:
+    """Return who of some is first at the lowest level that all of them reach on the first seed."""
+    runs = {name: first.histories[name][0] for name in names}
+    level = max(lowest_of_all_seeds(first, name, experiment.column) for name in names)
+    times = {n: run.time_to(**{experiment.column: level}) or math.inf for n, run in runs.items()}
+    return min(times, key=lambda name: times[name])
 
 
 def _scaled(method: Method, factor: float) -> Method:

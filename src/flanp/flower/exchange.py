@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 
 from flanp.flower.wire import BadReply
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.25
 LOOK_SECONDS = 5.0
 """How often to look whether the nodes that are awaited are still there."""
 ATTEMPTS = 3

@@ -1,0 +1,145 @@
+"""What the tests let the server do; each scenario writes what it found as JSON."""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+from flwr.app import MetricRecord
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
+
+from flanp import solvers
+from flanp.flower import Flanp, arrays_of
+from flanp.participation import Everyone
+from flanp.stopping import FixedRounds, GradientNoise, Never
+from flanp.work import Equal
+from fleet.task import D, loss_over
+
+app = ServerApp()
+WORK = Equal(tau=5, batch=20)
+W_0 = np.zeros(D, np.float32)
+
+
+@app.main()
+def main(grid, context):
+    config = context.run_config
+    found = globals()[config["scenario"]](grid, config)
+    Path(config["out"]).write_text(json.dumps(found))
+
+
+def parity(grid, config):
+    """Run FLANP with both solvers, for the models to be compared with the simulator's."""
+    models = {}
+    speeds = {str(i): float(1 + i) for i in range(config["nodes"])}
+    for name in ("FedGATE", "FedAvg"):
+        run = Flanp(
+            getattr(solvers, name)(eta=0.05),
+            stop=GradientNoise(at_most=2),
+            work=WORK,
+            speeds=speeds,
+            min_available_nodes=config["nodes"],
+        )
+        result = run.start(grid, arrays_of(W_0), num_rounds=config["rounds"])
+        models[name] = result.arrays["w"].numpy().tolist()
+    return {"models": models, "counts": run.history.about["counts"]}
+
+
+def bad_nodes(grid, config):
+    """Run with nodes that send nonsense: the model is that of the others."""
+    run = Flanp(
+        solvers.FedAvg(eta=0.05),
+        participation=Everyone(),
+        stop=Never(),
+        work=WORK,
+        quorum=0.1,
+        min_available_nodes=config["nodes"],
+    )
+    result = run.start(grid, arrays_of(W_0), num_rounds=config["rounds"])
+    return {
+        "model": result.arrays["w"].numpy().tolist(),
+        "counts": run.history.about["counts"],
+        "nodes": len(list(grid.get_node_ids())),
+    }
+
+
+def overhead(grid, config):
+    """Time Flower's FedAvg and ours on the same plain clients, in turns."""
+    seconds = {"flower": [], "flanp": []}
+    for _ in range(2):
+        for name in seconds:
+            strategy = (
+                FlowerFedAvg(fraction_evaluate=0.0, min_available_nodes=config["nodes"])
+                if name == "flower"
+                else Flanp(
+                    participation=Everyone(), stop=Never(), min_available_nodes=config["nodes"]
+                )
+            )
+            stamps = []
+            strategy.start(
+                grid,
+                arrays_of(W_0),
+                num_rounds=config["rounds"],
+                evaluate_fn=lambda r, a, s=stamps: s.append(time.monotonic()),
+            )
+            # Ours races the nodes before the first round, for their speeds.
+            seconds[name] += np.diff(stamps)[1:].tolist()
+    return seconds
+
+
+def stragglers(grid, config):
+    """Reach a loss with everyone, then with FLANP; the test kills nodes meanwhile."""
+    found = {}
+    target = 0.62
+    for name in ("FedAvg", "FLANP"):
+        Path(config["out"] + "." + name).touch()
+        everyone = name == "FedAvg"
+        run = Flanp(
+            solvers.FedAvg(eta=0.05) if everyone else solvers.FedGATE(eta=0.05),
+            participation=Everyone() if everyone else None,
+            stop=Never() if everyone else GradientNoise(at_most=4),
+            work=WORK,
+            n0=2,
+            target={"loss": target},
+            deadline=30.0,
+            min_available_nodes=config["nodes"],
+            save=config["out"] + ".run." + name,
+        )
+        start = time.monotonic()
+        run.start(grid, arrays_of(W_0), num_rounds=60, evaluate_fn=_loss)
+        found[name] = {
+            "seconds": time.monotonic() - start,
+            "ended": run.history.about["ended"],
+            "loss": run.history.rows[-1].loss,
+            "n": [row.n for row in run.history.rows],
+            "counts": run.history.about["counts"],
+        }
+    return found
+
+
+def resumed(grid, config):
+    """Train for some rounds, slowly enough to be killed on the way."""
+
+    def pause(server_round, arrays):
+        time.sleep(config["pause"])
+        return _loss(server_round, arrays)
+
+    run = Flanp(
+        getattr(solvers, config["solver"])(eta=0.05),
+        stop=FixedRounds(3),
+        work=WORK,
+        speeds={"0": 1.0, "1": 2.0},
+        min_available_nodes=config["nodes"],
+        save=config["out"] + ".run",
+        resume=config["resume"],
+    )
+    result = run.start(grid, arrays_of(W_0), num_rounds=config["rounds"], evaluate_fn=pause)
+    return {
+        "model": result.arrays["w"].numpy().tolist(),
+        "rounds": [row.round for row in run.history.rows],
+        "loss": run.history.rows[-1].loss,
+    }
+
+
+def _loss(server_round, arrays):
+    return MetricRecord({"loss": loss_over(6, arrays["w"].numpy())})
