@@ -1,18 +1,22 @@
 # Two commands are all a fresh machine with Python 3.11+ and make needs:
 #   make demo   install into .venv and compare FLANP with its rivals
 #   make test   install into .venv and run the tests
+# make test-flower adds Flower and PyTorch to .venv and runs their tests, with real processes.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-flower lint bench clean
 
 demo: $(INSTALLED)
 	$(BIN)/flanp compare --overwrite --out runs/demo
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2
+
+test-flower: $(VENV)/.flower
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/deployment tests/test_flower.py src/flanp/flower
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -26,6 +30,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "flanp needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+$(VENV)/.flower: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,flower,torch]'
 	touch $@
 
 clean:

@@ -29,8 +29,8 @@ from flanp.solvers import FedAvg, FedGATE, FedNova, FedProx, Scaffold
 from flanp.speeds import Measured
 from flanp.stopping import Authors, FixedRounds, GradientNoise, Never
 from flanp.work import Equal, SpeedMatched
-from nodes import LocalGrid, LocalNode
 
+from nodes import LocalGrid, LocalNode
 from small import linear_clients
 
 PROBLEM = LinearRegression(l2=0.1)

@@ -22,11 +22,12 @@ class Row(NamedTuple):
     n: int
     """How many clients took part."""
     time: float
-    """Virtual seconds since the start."""
+    """Seconds since the start, virtual in a simulation."""
     loss: float
-    """L_N(w), the training loss over all clients."""
+    """L_N(w), the training loss over all clients; on real machines that of the participants,
+    unless the server evaluates it."""
     grad_norm_sq: float
-    """||grad L_N(w)||^2 over all clients."""
+    """||grad L_N(w)||^2 over all clients; on real machines over the participants."""
     stage_grad_norm_sq: float
     """||grad L_n(w)||^2 over the participants."""
     waiting: float
@@ -55,6 +56,11 @@ class History:
     def diverged(self) -> bool:
         """Whether the loss became NaN or infinite."""
         return str(self.about.get("ended")).startswith("diverged")
+
+    @property
+    def clock(self) -> str:
+        """What the time is: virtual in a simulation, measured on real machines."""
+        return "time" if self.about.get("clock") == "measured" else "virtual time"
 
     def column(self, name: str) -> np.ndarray:
         """Return a column as an array; what was not measured is NaN.

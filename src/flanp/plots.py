@@ -69,7 +69,7 @@ def plot_panels(
         looks = _looks(list(comparison.histories), comparison.baselines)
         for name, runs in comparison.histories.items():
             _curve(ax, runs, x, column, end, looks[name], name)
-        _finish(ax)
+        _finish(ax, x)
         ax.set_xlabel(AXES[x])
         ax.set_title(label, fontsize=10)
     metric = next(iter(next(iter(comparisons.values())).histories.values()))[0].about.get("metric")
@@ -124,11 +124,12 @@ def _draw(
                 ax.axhline(target[column], color="#444444", linestyle=":", linewidth=1)
             if len(histories) == 1:
                 _mark_stages(ax, first, name_of_x)
-            _finish(ax)
+            _finish(ax, name_of_x)
             if side == 0:
                 ax.set_ylabel(_label(column, metric))
             if row == len(columns) - 1:
-                ax.set_xlabel(AXES[name_of_x])
+                measured = name_of_x == "time" and first.clock == "time"
+                ax.set_xlabel("time (seconds)" if measured else AXES[name_of_x])
     if len(histories) > 1:
         handles, labels = axes[0, 0].get_legend_handles_labels()
         figure.legend(
@@ -173,12 +174,12 @@ def _looks(names: list[str], baselines: Sequence[str]) -> dict[str, dict[str, An
     return looks
 
 
-def _finish(ax: Any) -> None:
+def _finish(ax: Any, x: str) -> None:
     drawn = np.concatenate([np.asarray(line.get_ydata(), float) for line in ax.lines])
     if (drawn[np.isfinite(drawn)] > 0).all():
         ax.set_yscale("log")
     ax.grid(alpha=0.25, linewidth=0.5)
-    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.xaxis.set_major_locator(MaxNLocator(5, integer=x == "round"))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}" if x >= 1 else f"{x:g}"))
 
 
@@ -208,15 +209,26 @@ def _on_common_grid(
 
 def _middle(curves: np.ndarray) -> np.ndarray:
     """Return the median curve, as far as at least half of the runs go."""
-    alive = np.isfinite(curves).sum(axis=0) * 2 >= len(curves)
-    return np.where(alive, np.nanmedian(curves, axis=0), np.nan)
+    middle = np.full(curves.shape[1], np.nan)
+    alive = _alive(curves)
+    middle[alive] = np.nanmedian(curves[:, alive], axis=0)
+    return middle
 
 
 def _spread(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the lowest and the highest curve, as far as at least half of the runs go."""
-    alive = np.isfinite(curves).sum(axis=0) * 2 >= len(curves)
-    low, high = np.nanmin(curves, axis=0), np.nanmax(curves, axis=0)
-    return np.where(alive, low, np.nan), np.where(alive, high, np.nan)
+    low, high = (np.full(curves.shape[1], np.nan) for _ in range(2))
+    alive = _alive(curves)
+    low[alive], high[alive] = (
+        np.nanmin(curves[:, alive], axis=0),
+        np.nanmax(curves[:, alive], axis=0),
+    )
+    return low, high
+
+
+def _alive(curves: np.ndarray) -> np.ndarray:
+    count = np.isfinite(curves).sum(axis=0)
+    return (count > 0) & (count * 2 >= len(curves))
 
 
 def _mark_stages(ax: Any, history: History, x: str) -> None:

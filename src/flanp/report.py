@@ -29,7 +29,7 @@ def print_run(console: Console, name: str, history: History) -> None:
     metric = history.about.get("metric")
     extra = f", {metric} {last.metric:.4g}" if metric and last.metric is not None else ""
     console.print(
-        f"{history.about['ended']}: {last.round} rounds, virtual time {last.time:,.1f}, "
+        f"{history.about['ended']}: {last.round} rounds, {history.clock} {last.time:,.1f}, "
         f"loss {last.loss:.4g}{extra}",
         highlight=False,
     )

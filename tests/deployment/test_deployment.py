@@ -1,10 +1,5 @@
 """Flower with real processes, TLS and node keys on loopback."""
 
-import json
-import sys
-import time
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -19,28 +14,11 @@ from flanp.solvers import FedAvg, FedGATE
 from flanp.speeds import Measured
 from flanp.stopping import GradientNoise
 from flanp.work import Equal
+from fleet.task import L2, samples
 
-APP = Path(__file__).parent / "app"
-sys.path.insert(0, str(APP))
-from fleet.task import L2, loss_over, samples  # noqa: E402
+from scenarios import run
 
 ROUNDS = 5
-
-
-def run(deployment, scenario, name=None, wait=True, **config):
-    """Run a scenario of the app and return what it found."""
-    out = deployment.folder / f"{name or scenario}.json"
-    process = deployment.run(
-        APP, {"scenario": scenario, "out": str(out), **config}, name=name or scenario
-    )
-    return found(deployment, process, out, name or scenario) if wait else (process, out)
-
-
-def found(deployment, process, out, name):
-    process.wait(300)
-    del deployment.processes[name]
-    assert out.exists(), deployment.log(name)[-4000:]
-    return json.loads(out.read_text())
 
 
 def simulated(solver, N):
@@ -104,78 +82,3 @@ def test_the_simulation_runtime_gives_the_simulators_models(tmp_path):
     N = 20
     with Deployment(tmp_path, simulated=N) as deployment:
         check_parity(run(deployment, "parity", nodes=N, rounds=ROUNDS)["models"], N)
-
-
-def test_flanp_outlives_killed_and_restarted_nodes_and_beats_everyone(tmp_path):
-    """Six nodes, two of them 4x slower; one is killed, one restarted in the middle of a stage."""
-    slow = (2.5, 2.5, 2.5, 2.5, 10.0, 10.0)
-    with Deployment(tmp_path) as deployment:
-        config = {
-            i: {"partition-id": i, "num-partitions": 6, "slow": s} for i, s in enumerate(slow)
-        }
-        for i in config:
-            deployment.start_node(i, config[i])
-        deployment.wait_for_nodes(6)
-        process, out = run(deployment, "stragglers", wait=False, nodes=6)
-        history = Path(f"{out}.run.FLANP") / "history.csv"
-        wait_for(lambda: history.exists() and len(history.read_text().splitlines()) > 3, process)
-        ranking = json.loads((history.parent / "fleet.json").read_text())["ranking"]
-        fast = [int(name) for name in ranking if int(name) < 4]
-        deployment.kill(f"node-{fast[0]}")
-        deployment.stop(f"node-{fast[1]}")
-        deployment.start_node(fast[1], config[fast[1]])
-        result = found(deployment, process, out, "stragglers")
-    flanp, everyone = result["FLANP"], result["FedAvg"]
-    print(f"everyone {everyone['seconds']:.0f} s, FLANP {flanp['seconds']:.0f} s", flanp)
-    assert everyone["ended"] == flanp["ended"] == "target reached"
-    assert flanp["loss"] <= 0.62
-    dropped = {name: n for name, n in flanp["counts"].items() if name != "exchanges"}
-    assert sum(dropped.values()) >= 1
-    assert flanp["seconds"] < everyone["seconds"]
-
-
-def wait_for(condition, process, seconds=300):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None
-        assert time.monotonic() < end
-        time.sleep(0.2)
-
-
-@pytest.mark.parametrize("solver", ["FedAvg", "FedGATE"])
-def test_a_run_outlives_its_superlink(solver, tmp_path):
-    """Kill the SuperLink and all nodes in the middle, start anew, resume."""
-    rounds = 5
-    options = {"solver": solver, "nodes": 2, "rounds": rounds}
-
-    def start(folder):
-        deployment = Deployment(folder).__enter__()
-        for i in range(2):
-            deployment.start_node(i, {"partition-id": i, "num-partitions": 2})
-        deployment.wait_for_nodes(2)
-        return deployment
-
-    deployment = start(tmp_path / "first")
-    try:
-        straight = run(deployment, "resumed", name="straight", **options)
-        process, out = run(deployment, "resumed", name="cut", wait=False, pause=0.5, **options)
-        history = Path(f"{out}.run") / "history.csv"
-        wait_for(lambda: history.exists() and len(history.read_text().splitlines()) > 3, process)
-        for name in ("superlink", "node-0", "node-1"):
-            deployment.kill(name)
-    finally:
-        deployment.__exit__(None, None, None)
-    second = start(tmp_path / "second")
-    try:
-        (tmp_path / "first" / "cut.json.run").rename(tmp_path / "second" / "again.json.run")
-        again = run(second, "resumed", name="again", resume=True, **options)
-        log = second.log("again")
-    finally:
-        second.__exit__(None, None, None)
-    assert again["rounds"] == straight["rounds"] == list(range(rounds + 1))
-    if solver == "FedAvg":
-        np.testing.assert_array_equal(again["model"], straight["model"])
-    else:
-        assert "tracking restarts" in log
-        start_loss = loss_over(6, np.zeros(10))
-        assert again["loss"] - straight["loss"] < 0.05 * (start_loss - straight["loss"])

@@ -48,6 +48,7 @@ class FlowerRun:
             },
             "parameters": fleet.names.size,
             "seed": strategy.seed,
+            "clock": "measured",
         }
         self.history = History(about={**self.about, "metric": None, "ended": None})
         self.result = Result()
@@ -143,6 +144,8 @@ class FlowerRun:
         self.evaluated = {}
         if metrics is not None:
             self.result.evaluate_metrics_serverapp[state.rounds] = metrics
+            if "metric" in metrics:
+                self.history.about["metric"] = "metric on held-out data"
             self.evaluated = {
                 name: float(value)
                 for name, value in metrics.items()

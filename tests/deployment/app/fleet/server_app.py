@@ -126,7 +126,7 @@ def resumed(grid, config):
 
     run = Flanp(
         getattr(solvers, config["solver"])(eta=0.05),
-        stop=FixedRounds(3),
+        stop=FixedRounds(2),
         work=WORK,
         speeds={"0": 1.0, "1": 2.0},
         min_available_nodes=config["nodes"],

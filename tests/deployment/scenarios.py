@@ -1,0 +1,33 @@
+"""Running the test app's scenarios in a deployment."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+APP = Path(__file__).parent / "app"
+sys.path.insert(0, str(APP))
+
+
+def run(deployment, scenario, name=None, wait=True, **config):
+    """Run a scenario of the app and return what it found."""
+    out = deployment.folder / f"{name or scenario}.json"
+    process = deployment.run(
+        APP, {"scenario": scenario, "out": str(out), **config}, name=name or scenario
+    )
+    return found(deployment, process, out, name or scenario) if wait else (process, out)
+
+
+def found(deployment, process, out, name):
+    process.wait(300)
+    del deployment.processes[name]
+    assert out.exists(), deployment.log(name)[-4000:]
+    return json.loads(out.read_text())
+
+
+def wait_for(condition, process, seconds=300):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.2)
