@@ -13,7 +13,7 @@ demo: $(INSTALLED)
 	$(BIN)/flanp compare --overwrite --out runs/demo
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --ignore tests/deployment
 
 test-flower: $(VENV)/.flower
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/deployment tests/test_flower.py src/flanp/flower

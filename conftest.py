@@ -1,6 +1,8 @@
-"""What the tests leave out where an optional library is missing."""
+"""What the tests leave out."""
 
 from importlib.util import find_spec
 
-# Their own tests say so when they are skipped; these would fail as doctests.
-collect_ignore_glob = [] if find_spec("flwr") else ["src/flanp/flower/*", "tests/nodes.py"]
+# An app that Flower's processes import; without Flower, modules that cannot be imported.
+collect_ignore_glob = ["tests/deployment/app/*"]
+if not find_spec("flwr"):
+    collect_ignore_glob += ["src/flanp/flower/*", "tests/nodes.py"]
