@@ -1,12 +1,10 @@
 """Running the test app's scenarios in a deployment."""
 
 import json
-import sys
 import time
 from pathlib import Path
 
 APP = Path(__file__).parent / "app"
-sys.path.insert(0, str(APP))
 
 
 def run(deployment, scenario, name=None, wait=True, **config):

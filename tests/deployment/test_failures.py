@@ -16,7 +16,7 @@ from scenarios import found, run, wait_for
 
 def test_flanp_outlives_killed_and_restarted_nodes_and_beats_everyone(tmp_path):
     """Six nodes, two of them 4x slower; one is killed, one restarted in the middle of a stage."""
-    slow = (2.5, 2.5, 2.5, 2.5, 10.0, 10.0)
+    slow = (3.0, 3.0, 3.0, 3.0, 12.0, 12.0)
     with Deployment(tmp_path) as deployment:
         config = {
             i: {"partition-id": i, "num-partitions": 6, "slow": s} for i, s in enumerate(slow)
@@ -26,20 +26,31 @@ def test_flanp_outlives_killed_and_restarted_nodes_and_beats_everyone(tmp_path):
         deployment.wait_for_nodes(6)
         process, out = run(deployment, "stragglers", wait=False, nodes=6)
         history = Path(f"{out}.run.FLANP") / "history.csv"
-        wait_for(lambda: history.exists() and len(history.read_text().splitlines()) > 2, process)
+
+        def after(rounds):
+            wait_for(lambda: history.exists() and _lines(history) > 1 + rounds, process)
+
+        after(rounds=1)
         ranking = json.loads((history.parent / "fleet.json").read_text())["ranking"]
-        fast = [int(name) for name in ranking if int(name) < 4]
-        deployment.kill(f"node-{fast[0]}")
-        deployment.stop(f"node-{fast[1]}")
-        deployment.start_node(fast[1], config[fast[1]])
+        killed, restarted = [int(name) for name in ranking if int(name) < 4][:2]
+        deployment.kill(f"node-{killed}")
+        after(rounds=3)
+        deployment.stop(f"node-{restarted}")
+        deployment.start_node(restarted, config[restarted])
         result = found(deployment, process, out, "stragglers")
     flanp, everyone = result["FLANP"], result["FedAvg"]
-    print(f"everyone {everyone['seconds']:.0f} s, FLANP {flanp['seconds']:.0f} s", flanp)
+    ratio = flanp["seconds"] / everyone["seconds"]
+    print(f"everyone {everyone['seconds']:.0f} s, FLANP {flanp['seconds']:.0f} s: {ratio:.2f}")
+    print(flanp)
     assert everyone["ended"] == flanp["ended"] == "target reached"
-    assert flanp["loss"] <= 0.62
+    assert flanp["loss"] <= 1.12
     dropped = {name: n for name, n in flanp["counts"].items() if name != "exchanges"}
     assert sum(dropped.values()) >= 1
     assert flanp["seconds"] < everyone["seconds"]
+
+
+def _lines(path):
+    return len(path.read_text().splitlines())
 
 
 @pytest.mark.parametrize("solver", ["FedAvg", "FedGATE"])
@@ -60,7 +71,7 @@ def test_a_run_outlives_its_superlink(solver, tmp_path):
         straight = run(deployment, "resumed", name="straight", **options)
         process, out = run(deployment, "resumed", name="cut", wait=False, pause=0.5, **options)
         history = Path(f"{out}.run") / "history.csv"
-        wait_for(lambda: history.exists() and len(history.read_text().splitlines()) > 2, process)
+        wait_for(lambda: history.exists() and _lines(history) > 2, process)
         for name in ("superlink", "node-0", "node-1"):
             deployment.kill(name)
     finally:
