@@ -196,6 +196,29 @@ def test_a_client_that_leaves_takes_its_tracking_variable_with_it():
     assert run.history.rows[-1].round == 7
 
 
+def test_a_substitute_that_leaves_takes_its_tracking_variable_with_it():
+    grid = fleet()
+
+    def away(round_, arrays):
+        grid.nodes[101].online = not 2 <= round_ < 5
+
+    run = strategy(stop=FixedRounds(9), n0=2)
+    run.start(grid, W_0, num_rounds=9, evaluate_fn=away)
+    trained = [id_ for id_, m in grid.log if m.metadata.message_type == "train"]
+    assert trained[:7] == [101, 102, 101, 102, 102, 102, 100]
+    last = {id_: delta for id_, delta in deltas(grid).items() if id_ in (101, 102)}
+    np.testing.assert_allclose(sum(last.values()), 0, atol=1e-6)
+
+
+def test_a_node_that_answers_the_probe_with_nonsense_stays_out():
+    grid = fleet(N=3)
+    grid.nodes[101].faults.append(garbage)
+    run = strategy(participation=Everyone(), stop=Never())
+    run.start(grid, W_0, num_rounds=2)
+    assert run.history.about["counts"]["malformed"] == 1
+    assert [row.n for row in run.history.rows] == [0, 2, 2]
+
+
 def send(**parts):
     """Return a fault that puts other arrays or metrics into a reply."""
 

@@ -11,14 +11,15 @@ from flwr.app import Message, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from flanp.flower.wire import BadReply
-
 POLL_SECONDS = 0.25
 LOOK_SECONDS = 5.0
 """How often to look whether the nodes that are awaited are still there."""
 ATTEMPTS = 3
 PAUSE_SECONDS = 5.0
 """How long to leave nodes alone that have all failed at once."""
+
+HURRY, HURRY_SECONDS = 3.0, 30.0
+"""In a hurry: how much longer than the first half took, and so many seconds, the others get."""
 
 A = TypeVar("A")
 
@@ -49,12 +50,14 @@ class Exchange:
         read: Callable[[int, RecordDict], A],
         needed: int = 1,
         enough: int | None = None,
+        hurry: bool = False,
     ) -> dict[int, tuple[A, float]]:
         """Return what `read` makes of the replies, with their seconds, by node id.
 
         It returns when all have answered or failed, when `enough` have answered, or at the
-        deadline. With fewer than `needed` by then it tries again: those who failed are asked
-        anew, the others are waited for. Bad replies are dropped and counted, never used.
+        deadline; in a hurry, soon after half of them have answered. With fewer than `needed`
+        by then it tries again: those who failed are asked anew, the others are waited for.
+        Bad replies are dropped and counted, never used.
         """
         self.counts["exchanges"] += 1
         answers: dict[int, tuple[A, float]] = {}
@@ -63,7 +66,7 @@ class Exchange:
             busy = {sent.node for sent in awaited.values()} | answers.keys()
             rest = {node: c for node, c in contents.items() if node not in busy}
             awaited |= self._push(rest, message_type)
-            self._collect(awaited, answers, deadline, read, enough)
+            self._collect(awaited, answers, deadline, read, enough, hurry)
             if len(answers) >= min(needed, enough or needed):
                 break
             log(
@@ -86,10 +89,12 @@ class Exchange:
         deadline: float,
         read: Callable[[int, RecordDict], A],
         enough: int | None,
+        hurry: bool,
     ) -> None:
         """Move replies from `awaited` to `answers` until the deadline."""
-        end = time.monotonic() + deadline
-        look = time.monotonic() + LOOK_SECONDS
+        began = time.monotonic()
+        end, half = began + deadline, (len(awaited) + len(answers) + 1) // 2
+        look = began + LOOK_SECONDS
         while awaited and time.monotonic() < end:
             for reply in self._pull(awaited):
                 sent = awaited.pop(reply.metadata.reply_to_message_id)
@@ -99,10 +104,13 @@ class Exchange:
                         self._count("failed", sent.node, reply.error.reason or "no reason given")
                         continue
                     answers[sent.node] = read(sent.node, reply.content), seconds
-                except BadReply as error:
-                    self._count("malformed", sent.node, str(error))
+                except Exception as error:  # whatever a node sends must not end the run
+                    self._count("malformed", sent.node, f"{type(error).__name__}: {error}")
             if enough is not None and len(answers) >= enough:
                 break
+            if hurry and len(answers) >= half:
+                hurry = False
+                end = min(end, began + HURRY * (time.monotonic() - began) + HURRY_SECONDS)
             if time.monotonic() > look:
                 self._forget_the_gone(awaited)
                 look = time.monotonic() + LOOK_SECONDS

@@ -15,19 +15,18 @@ from flanp.checks import BadInput
 from flanp.engine import Round
 from flanp.flower.exchange import Exchange
 from flanp.flower.timing import MeasuredClock
+from flanp.flower.tracking import NOTHING, Tracking
 from flanp.flower.vectors import Names
 from flanp.flower.wire import (
-    NOTHING,
     PROFILE,
     TRAIN,
     Answer,
     BadReply,
     Task,
     describe_solver,
-    number,
-    positive,
     read_answer,
     read_model,
+    read_profile,
     task_content,
 )
 from flanp.measurement import Measurement, noise
@@ -70,10 +69,6 @@ class Node:
     """How many samples it holds."""
     misses: int = 0
     """Rounds in a row without a usable reply."""
-    applied: int = 0
-    """How many mean messages its state must have seen in this epoch."""
-    owes: int = NOTHING
-    """The last round that it was counted in and whose mean it has not been sent."""
 
 
 @dataclass
@@ -102,13 +97,13 @@ class Fleet:
     remembered: Mapping[str, list[float]] = field(default_factory=dict)
     """Reports of an interrupted run, by name."""
     nodes: list[Node] = field(default_factory=list)
-    epoch: int = 0
     last: dict[int, Answer] = field(default_factory=dict)
     """The replies of the latest round, by client."""
     measured: dict[int, Measurement] = field(default_factory=dict)
     """By number of rounds done, the participants' loss and gradient at the model they led to."""
     _prepared: tuple[np.ndarray, Round, dict[int, Answer]] | None = None
-    _means: dict[int, np.ndarray] = field(default_factory=dict)
+    _standing_in: set[int] = field(default_factory=set)
+    """Who takes the place of participants that are not there."""
     _norms: list[float] = field(default_factory=list)
     _overhead: float = 0.0
     """Most seconds that a reply took beyond the client's own work."""
@@ -116,7 +111,7 @@ class Fleet:
 
     def __post_init__(self) -> None:
         self.exchange.on_late = self._note_late
-        self._stateful = not isinstance(self.solver.start(self.w_0)[1], tuple)
+        self.tracking = Tracking(needed=not isinstance(self.solver.start(self.w_0)[1], tuple))
 
     @property
     def s(self) -> np.ndarray:
@@ -129,7 +124,7 @@ class Fleet:
 
     def restart(self, model: Model) -> Model:
         """Keep w and start the solver afresh; meet nodes that are new."""
-        self._forget_states()
+        self.tracking.restart()
         self.meet(model.w)
         return Model(model.w, self.solver.start(model.w)[0])
 
@@ -198,11 +193,7 @@ class Fleet:
             share=float(weights.sum() / self.s[sorted(self.clock.present)].sum()),
         )
         w, server = self.solver.server_step(model.w, model.server, m, step)
-        if self._stateful:
-            for i in answers:
-                self.nodes[i].owes = number
-            owed = {node.owes for node in self.nodes}
-            self._means = {q: v for q, v in self._means.items() if q in owed} | {number: m}
+        self.tracking.counted(answers, number, m)
         self._time_round(answers, steps)
         self._stop_tracking({i for i, node in enumerate(self.nodes) if node.misses >= MISSES})
         self._look_around()
@@ -223,7 +214,7 @@ class Fleet:
         w = arrays["w"]
         if w.shape != self.w_0.shape:
             raise BadInput("the checkpoint is of a model with other parameters")
-        if self._stateful:
+        if self.tracking.needed:
             log(INFO, "the clients' states are gone with the old run: tracking restarts")
         return Model(w, self.solver.start(w)[0])
 
@@ -235,14 +226,12 @@ class Fleet:
             held = self._fill(planned, failed)
             needed = max(1, math.ceil(self.quorum * len(held.active)))
             answers = self._one_exchange(model, held, measure, needed)
-            lost = self._without_state(answers)
+            lost = self._hear(answers)
             if lost:
-                who = ", ".join(self.nodes[i].name for i in lost)
-                log(WARNING, "client %s lost the solver's state: tracking restarts for all", who)
                 self.exchange.counts["lost states"] += len(lost)
-                self._forget_states()
+                self.tracking.restart(f"{self._names(lost)} lost the solver's state")
                 answers = self._one_exchange(model, held, measure, needed)
-                self._without_state(answers)
+                self._hear(answers)
             self._drop_absurd(answers)
             for i in held.active.tolist():
                 self.nodes[i].misses = 0 if i in answers else self.nodes[i].misses + 1
@@ -252,28 +241,34 @@ class Fleet:
 
     def _fill(self, planned: Round, failed: set[int]) -> Round:
         """Return the round with the next fastest in place of participants who are not there."""
+        T, wanted = self.clock.T, planned.active.tolist()
         there = [i for i in self.clock.ranking.tolist() if i not in failed]
-        stay = [i for i in planned.active.tolist() if i in there]
-        others = [i for i in there if i not in stay]
-        active = np.array([*stay, *others[: len(planned.active) - len(stay)]], int)
+        stay = [i for i in wanted if i in there]
+        others = [i for i in there if i not in wanted and (self.plain or math.isfinite(T[i]))]
+        standing_in = others[: len(wanted) - len(stay)]
+        active = np.array([*stay, *standing_in], int)
+        self._stop_tracking((set(wanted) - set(stay)) | (self._standing_in - set(active.tolist())))
+        self._standing_in = set(standing_in)
         if not len(active):
             raise NobodyAnswered(
                 f"round {planned.number + 1}: none of {len(self.nodes)} clients answered in time. "
                 "Look at the nodes' own logs, or give a longer deadline"
             )
-        if len(stay) == len(planned.active):
+        if stay == wanted:
             return planned
-        self._stop_tracking(set(planned.active.tolist()) - set(stay))
-        tau = self.work.steps(self.clock.T[active], self.s[active])
-        return planned._replace(active=active, tau=tau)
+        return planned._replace(active=active, tau=self.work.steps(T[active], self.s[active]))
 
-    def _stop_tracking(self, gone: set[int]) -> None:
-        """Restart tracking where clients with a state of this epoch are out: the sum is zero."""
-        out = [n for i in gone if (n := self.nodes[i]).applied or n.owes != NOTHING]
-        if self._stateful and out:
-            who = ", ".join(node.name for node in out)
-            log(WARNING, "client %s is missing: tracking restarts for the others", who)
-            self._forget_states()
+    def _stop_tracking(self, out: set[int]) -> None:
+        """Restart tracking where clients that have a state are out of it."""
+        missing = [i for i in sorted(out) if self.tracking.holds(i)]
+        if missing:
+            self.tracking.restart(f"{self._names(missing)} takes no part any more")
+
+    def _hear(self, answers: dict[int, Answer]) -> list[int]:
+        return self.tracking.heard({i: answer.applied for i, answer in answers.items()})
+
+    def _names(self, clients: list[int]) -> str:
+        return "client " + ", ".join(self.nodes[i].name for i in clients)
 
     def _one_exchange(
         self, model: Model, planned: Round, measure: bool, needed: int
@@ -311,12 +306,7 @@ class Fleet:
         if self.plain:
             config = ConfigRecord({**self.config, "server-round": planned.number + 1})
             return RecordDict({"arrays": record, "config": config})
-        node = self.nodes[i]
-        if node.owes != NOTHING:
-            # It will have seen this mean once it answers; asked twice, it knows the round.
-            mean, mean_of = self._means[node.owes], node.owes
-        else:
-            mean, mean_of = None, NOTHING
+        mean, mean_of = self.tracking.mean_for(i)
         task = self._task(planned.number, tau, planned.eta, mean_of, measure)
         return task_content(record, task, model.server, mean, self.config)
 
@@ -328,30 +318,10 @@ class Fleet:
             batch=self.work.batch,
             seed=self.seed,
             solver=describe_solver(self.solver),
-            epoch=self.epoch,
+            epoch=self.tracking.epoch,
             mean_of=mean_of,
             measure=measure,
         )
-
-    def _without_state(self, answers: dict[int, Answer]) -> list[int]:
-        """Return who answered with a state that has not seen what it must have; note the rest."""
-        if not self._stateful:
-            return []
-        lost = []
-        for i, answer in answers.items():
-            node = self.nodes[i]
-            expected = node.applied + (node.owes != NOTHING)
-            if answer.applied == expected:
-                node.applied, node.owes = expected, NOTHING
-            else:
-                lost.append(i)
-        return lost
-
-    def _forget_states(self) -> None:
-        self.epoch += 1
-        self._means.clear()
-        for node in self.nodes:
-            node.applied, node.owes = 0, NOTHING
 
     def _drop_absurd(self, answers: dict[int, Answer]) -> None:
         norms = {i: float(np.linalg.norm(a.m.astype(float))) for i, a in answers.items()}
@@ -394,7 +364,8 @@ class Fleet:
             self.config,
         )
         contents = {self.nodes[i].id: content for i in new}
-        replies = self.exchange.ask(contents, PROFILE, self._first_deadline(), _read_profile)
+        deadline = self._first_deadline()
+        replies = self.exchange.ask(contents, PROFILE, deadline, read_profile, hurry=True)
         for i in new:
             node = self.nodes[i]
             if node.id not in replies:
@@ -466,13 +437,4 @@ def measurement(answers: list[Answer]) -> Measurement:
         loss=float(p @ np.array([a.loss for a in answers])),
         grad_norm_sq=grad_norm_sq,
         noise=noise(len(answers), float(s.sum()), grad_norm_sq, mean_sq, within),
-    )
-
-
-def _read_profile(node: int, content: RecordDict) -> tuple[float, float, int]:
-    metrics = content.metric_records["metrics"]
-    return (
-        positive(metrics, "num-examples"),
-        positive(metrics, "seconds"),
-        int(number(metrics, "client", None)),
     )

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from logging import INFO
+from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,8 @@ class Flanp(FlowerFedAvg):
             **fedavg,
         )
         self.fraction_evaluate = fraction_evaluate
+        if {"fraction_train", "min_train_nodes"} & fedavg.keys():
+            log(WARNING, "FLANP decides who trains: fraction_train, min_train_nodes are not used")
         require(0 < quorum <= 1, "quorum", quorum, "above 0 and at most 1")
         require(deadline is None or deadline > 0, "deadline", deadline, "a positive number")
         if isinstance(stop, Authors):

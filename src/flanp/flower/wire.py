@@ -15,7 +15,6 @@ from flanp.schedules import Constant
 from flanp.solvers import Solver
 
 TRAIN, PROFILE = "train", "query.profile"
-NOTHING = -1
 
 
 class Task(NamedTuple):
@@ -31,7 +30,7 @@ class Task(NamedTuple):
     epoch: int
     """Counts the starts of the solver: a client's state of another epoch is void."""
     mean_of: int
-    """The round whose mean message comes along, for the client to finish it; or NOTHING."""
+    """The round whose mean message comes along, for the client to finish it; or -1."""
     measure: bool
     """Whether to return the loss and gradient at w."""
 
@@ -109,6 +108,13 @@ def read_answer(content: RecordDict, names: Names, weight: str, measure: bool) -
         seconds=positive(metrics, "seconds"),
         metrics=metrics,
     )
+
+
+def read_profile(node: int, content: RecordDict) -> tuple[float, float, int]:
+    """Return a new client's samples, seconds per step and number."""
+    metrics = _only(content, MetricRecord)
+    who = int(number(metrics, "client", None))
+    return positive(metrics, "num-examples"), positive(metrics, "seconds"), who
 
 
 def read_model(content: RecordDict, names: Names, weight: str, w: np.ndarray) -> Answer:
