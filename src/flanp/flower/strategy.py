@@ -37,6 +37,9 @@ class Flanp(FlowerFedAvg):
     `flanp.flower.client`, and the run is the paper's: FedGATE with gradient tracking and the
     test on the participants' gradient.
 
+    It takes the constructor's arguments and the evaluation of Flower's FedAvg; who trains and how
+    replies are averaged is decided here, so `configure_train` and `aggregate_train` are not called.
+
     Reference: Reisizadeh et al., Straggler-Resilient Federated Learning, arXiv:2012.14453.
     """
 
