@@ -32,6 +32,7 @@ from flanp.work import Equal, SpeedMatched
 
 from nodes import LocalGrid, LocalNode
 from small import linear_clients
+from test_readme import CODE, ON_FLOWER
 
 PROBLEM = LinearRegression(l2=0.1)
 T = (3.0, 1.0, 2.0, 5.0, 4.0)
@@ -427,6 +428,15 @@ def test_plain_fedavg_clients_need_no_change():
     assert np.linalg.norm(w_of(result) - best) < 0.1 * np.linalg.norm(best)
     assert result.train_metrics_clientapp[1]["train_loss"] == 1.0
     assert list(result.evaluate_metrics_clientapp.values())[-1]["accuracy"] == pytest.approx(0.5)
+
+
+def test_the_readme_on_flower_is_true():
+    (code,) = [code for code in CODE if ON_FLOWER in code]
+    grid = fleet(N=6, app=plain_app(linear_clients(6)))
+    names = {"grid": grid, "arrays": W_0}
+    exec(compile(code, "README.md", "exec"), names)
+    assert names["strategy"].history.rows[-1].n == 6
+    assert np.isfinite(w_of(names["result"])).all()
 
 
 def test_plain_fedavg_with_everyone_is_flowers_fedavg():
