@@ -16,7 +16,7 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --ignore tests/deployment
 
 test-flower: $(VENV)/.flower
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/deployment tests/test_flower.py src/flanp/flower
+	$(BIN)/python -m pytest -n 3 --dist loadfile tests/deployment tests/test_flower.py src/flanp/flower
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -29,3 +29,7 @@ def wait_for(condition, process, seconds=300):
         assert process.poll() is None
         assert time.monotonic() < end
         time.sleep(0.2)
+
+
+def lines(path):
+    return len(path.read_text().splitlines())

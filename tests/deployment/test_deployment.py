@@ -56,7 +56,7 @@ def test_a_deployment_gives_the_simulators_models(three):
 
 
 def test_our_strategy_costs_little_beyond_flowers_own(three):
-    seconds = run(three, "overhead", nodes=3, rounds=3)
+    seconds = run(three, "overhead", nodes=3, rounds=4)
     flower, ours = (float(np.median(seconds[name])) for name in ("flower", "flanp"))
     print(f"seconds per round: Flower's FedAvg {flower:.2f}, flanp {ours:.2f}")
     assert ours <= 1.1 * flower
@@ -68,13 +68,12 @@ def test_bad_nodes_change_nothing_and_strangers_get_nowhere(three):
         three.start_node(i, {"partition-id": i, "num-partitions": 6, "fault": fault})
     three.start_node(9, {"partition-id": 9, "num-partitions": 6}, registered=False)
     three.wait_for_nodes(6)
-    bad = run(three, "bad_nodes", nodes=6, rounds=2)
+    bad = run(three, "bad_nodes", nodes=6, rounds=1)
     assert bad["nodes"] == 6
-    assert bad["counts"]["malformed"] == 3 * 2
+    assert bad["counts"]["malformed"] == 3
     assert three.processes["node-9"].wait(60) != 0
-    for i in (3, 4, 5):
-        three.stop(f"node-{i}")
-    good = run(three, "bad_nodes", name="good_nodes", nodes=3, rounds=2)
+    three.stop(*(f"node-{i}" for i in (3, 4, 5)))
+    good = run(three, "bad_nodes", name="good_nodes", nodes=3, rounds=1)
     np.testing.assert_allclose(bad["model"], good["model"], atol=1e-7)
 
 

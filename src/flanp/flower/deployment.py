@@ -31,6 +31,7 @@ for number in (signal.SIGTERM, signal.SIGKILL):
 """
 """Reads the process groups that were started; when their starter is gone, ends them."""
 READY_SECONDS = 120.0
+GRACE_SECONDS = 8.0
 
 
 class DeploymentFailed(RuntimeError):
@@ -73,10 +74,7 @@ class Deployment:
 
     def close(self) -> None:
         """Stop every process."""
-        for name in reversed(list(self.processes)):
-            self.stop(name, wait=False)
-        for name in list(self.processes):
-            self.stop(name)
+        self.stop(*reversed(self.processes))
         self._watchdog.kill()
         self._watchdog.communicate()
 
@@ -186,17 +184,17 @@ class Deployment:
         _signal(process, signal.SIGKILL)
         process.wait()
 
-    def stop(self, name: str, wait: bool = True) -> None:
-        """Ask a process and its children to end; after ten seconds, end them."""
-        process = self.processes[name]
-        _signal(process, signal.SIGTERM)
-        if not wait:
-            return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(10)
-        _signal(process, signal.SIGKILL)
-        process.wait()
-        del self.processes[name]
+    def stop(self, *names: str) -> None:
+        """Ask processes and their children to end; after some seconds, end them."""
+        processes = [self.processes.pop(name) for name in names]
+        for process in processes:
+            _signal(process, signal.SIGTERM)
+        end = time.monotonic() + GRACE_SECONDS
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, end - time.monotonic()))
+            _signal(process, signal.SIGKILL)
+            process.wait()
 
     def _start(self, name: str, command: str, *arguments: str) -> subprocess.Popen[bytes]:
         with (self.folder / "logs" / f"{name}.log").open("ab") as log:

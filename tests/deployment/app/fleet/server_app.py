@@ -64,26 +64,23 @@ def bad_nodes(grid, config):
 
 
 def overhead(grid, config):
-    """Time Flower's FedAvg and ours on the same plain clients, in turns."""
+    """Time Flower's FedAvg and ours on the same plain clients."""
     seconds = {"flower": [], "flanp": []}
-    for _ in range(2):
-        for name in seconds:
-            strategy = (
-                FlowerFedAvg(fraction_evaluate=0.0, min_available_nodes=config["nodes"])
-                if name == "flower"
-                else Flanp(
-                    participation=Everyone(), stop=Never(), min_available_nodes=config["nodes"]
-                )
-            )
-            stamps = []
-            strategy.start(
-                grid,
-                arrays_of(W_0),
-                num_rounds=config["rounds"],
-                evaluate_fn=lambda r, a, s=stamps: s.append(time.monotonic()),
-            )
-            # Ours races the nodes before the first round, for their speeds.
-            seconds[name] += np.diff(stamps)[1:].tolist()
+    for name in seconds:
+        strategy = (
+            FlowerFedAvg(fraction_evaluate=0.0, min_available_nodes=config["nodes"])
+            if name == "flower"
+            else Flanp(participation=Everyone(), stop=Never(), min_available_nodes=config["nodes"])
+        )
+        stamps = []
+        strategy.start(
+            grid,
+            arrays_of(W_0),
+            num_rounds=config["rounds"],
+            evaluate_fn=lambda r, a, s=stamps: s.append(time.monotonic()),
+        )
+        # Ours races the nodes before the first round, for their speeds.
+        seconds[name] += np.diff(stamps)[1:].tolist()
     return seconds
 
 

@@ -1,0 +1,47 @@
+"""Slow, killed and restarted nodes, with real processes, TLS and node keys on loopback."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'flanp[flower]'")
+
+from flanp.flower.deployment import Deployment
+
+from scenarios import found, lines, run, wait_for
+
+
+def test_flanp_outlives_killed_and_restarted_nodes_and_beats_everyone(tmp_path):
+    """Six nodes, two of them 4x slower; one is killed, one restarted in the middle of a stage."""
+    slow = (3.0, 3.0, 3.0, 3.0, 12.0, 12.0)
+    with Deployment(tmp_path) as deployment:
+        config = {
+            i: {"partition-id": i, "num-partitions": 6, "slow": s} for i, s in enumerate(slow)
+        }
+        for i in config:
+            deployment.start_node(i, config[i])
+        deployment.wait_for_nodes(6)
+        process, out = run(deployment, "stragglers", wait=False, nodes=6)
+        history = Path(f"{out}.run.FLANP") / "history.csv"
+
+        def after(rounds):
+            wait_for(lambda: history.exists() and lines(history) > 1 + rounds, process)
+
+        after(rounds=1)
+        ranking = json.loads((history.parent / "fleet.json").read_text())["ranking"]
+        killed, restarted = [int(name) for name in ranking if int(name) < 4][:2]
+        deployment.kill(f"node-{killed}")
+        after(rounds=3)
+        deployment.stop(f"node-{restarted}")
+        deployment.start_node(restarted, config[restarted])
+        result = found(deployment, process, out, "stragglers")
+    flanp, everyone = result["FLANP"], result["FedAvg"]
+    ratio = flanp["seconds"] / everyone["seconds"]
+    print(f"everyone {everyone['seconds']:.0f} s, FLANP {flanp['seconds']:.0f} s: {ratio:.2f}")
+    print(flanp)
+    assert everyone["ended"] == flanp["ended"] == "target reached"
+    assert flanp["loss"] <= 1.12
+    dropped = {name: n for name, n in flanp["counts"].items() if name != "exchanges"}
+    assert sum(dropped.values()) >= 1
+    assert flanp["seconds"] < everyone["seconds"]
