@@ -57,9 +57,10 @@ def test_a_deployment_gives_the_simulators_models(three):
 
 def test_our_strategy_costs_little_beyond_flowers_own(three):
     seconds = run(three, "overhead", nodes=3, rounds=4)
-    flower, ours = (float(np.median(seconds[name])) for name in ("flower", "flanp"))
-    print(f"seconds per round: Flower's FedAvg {flower:.2f}, flanp {ours:.2f}")
-    assert ours <= 1.1 * flower
+    for name, rounds in seconds.items():
+        print(f"{name}: seconds per round, median {np.median(rounds):.2f}, least {min(rounds):.2f}")
+    # The least is what the strategy needs; the rest is what else the machine does.
+    assert min(seconds["flanp"]) <= 1.1 * min(seconds["flower"])
 
 
 def test_bad_nodes_change_nothing_and_strangers_get_nowhere(three):
@@ -71,7 +72,7 @@ def test_bad_nodes_change_nothing_and_strangers_get_nowhere(three):
     bad = run(three, "bad_nodes", nodes=6, rounds=1)
     assert bad["nodes"] == 6
     assert bad["counts"]["malformed"] == 3
-    assert three.processes["node-9"].wait(60) != 0
+    assert three.processes["node-9"].wait(120) != 0
     three.stop(*(f"node-{i}" for i in (3, 4, 5)))
     good = run(three, "bad_nodes", name="good_nodes", nodes=3, rounds=1)
     np.testing.assert_allclose(bad["model"], good["model"], atol=1e-7)

@@ -88,7 +88,7 @@ def test_up_stops_everything_it_started(number, tmp_path):
             break
     assert len(processes_of(tmp_path)) > 3
     process.send_signal(number)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
     assert gone(tmp_path)
 
