@@ -16,7 +16,8 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --ignore tests/deployment
 
 test-flower: $(VENV)/.flower
-	$(BIN)/python -m pytest -n 3 --dist loadfile tests/deployment tests/test_flower.py src/flanp/flower
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
+		tests/deployment/test_stragglers.py tests/deployment tests/test_flower.py src/flanp/flower
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

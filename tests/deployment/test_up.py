@@ -17,6 +17,12 @@ from flanp.flower.up import example_app, parse_slow, run_config
 from flanp.history import History
 
 FLANP = str(Path(sys.executable).parent / "flanp")
+# Tests that run in the background of a shell ignore Ctrl-C, and so would their children.
+HEED_CTRL_C = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 def processes_of(folder):
@@ -35,7 +41,10 @@ def processes_of(folder):
 
 def up(folder, *options):
     return subprocess.Popen(
-        [FLANP, "flower", "up", "--out", str(folder / "out"), "--nodes", "2", *options],
+        [
+            *(sys.executable, "-c", HEED_CTRL_C),
+            *(FLANP, "flower", "up", "--out", str(folder / "out"), "--nodes", "2", *options),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
