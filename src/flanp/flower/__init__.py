@@ -1,5 +1,6 @@
 """FLANP on real machines, through Flower (the extra `flower`)."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from flanp.checks import BadInput
@@ -13,26 +14,20 @@ if TYPE_CHECKING:
 __all__ = ["Flanp", "NobodyAnswered", "arrays_of", "client"]
 
 
+_HOME = {
+    "Flanp": "strategy",
+    "NobodyAnswered": "fleet",
+    "arrays_of": "models",
+    "client": "clientapp",
+}
+
+
 def __getattr__(name: str) -> Any:
     """Import the server's part only at the server, the client's only at the clients."""
-    if name not in __all__:
+    if name not in _HOME:
         raise AttributeError(f"module 'flanp.flower' has no attribute {name!r}")
     try:
-        if name == "client":
-            from flanp.flower.clientapp import client
-
-            return client
-        if name == "arrays_of":
-            from flanp.flower.models import arrays_of
-
-            return arrays_of
-        if name == "NobodyAnswered":
-            from flanp.flower.fleet import NobodyAnswered
-
-            return NobodyAnswered
-        from flanp.flower.strategy import Flanp
-
-        return Flanp
+        return getattr(import_module(f"flanp.flower.{_HOME[name]}"), name)
     except ModuleNotFoundError as error:
         if error.name != "flwr":
             raise

@@ -111,11 +111,8 @@ class Deployment:
         self._wait("superlink", self._answers, "the SuperLink is not ready")
 
     def register(self, number: int) -> None:
-        """Make a key for a node and tell the SuperLink of it."""
-        key = self._key(number)
-        if not key.exists():
-            make_node_key(key)
-        self.flwr("supernode", "register", f"{key}.pub", CONNECTION)
+        """Tell the SuperLink of a node's key."""
+        self.flwr("supernode", "register", f"{self._key(number)}.pub", CONNECTION)
 
     def start_node(self, number: int, config: Mapping[str, Any], registered: bool = True) -> None:
         """Start a SuperNode; without a registered key it gets nowhere."""

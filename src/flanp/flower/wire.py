@@ -3,15 +3,14 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from flanp import solvers
+from flanp.describe import describe
 from flanp.flower.vectors import Names
-from flanp.schedules import Constant
 from flanp.solvers import Solver
 
 TRAIN, PROFILE = "train", "query.profile"
@@ -140,12 +139,11 @@ def read_model(content: RecordDict, names: Names, weight: str, w: np.ndarray) ->
 
 def describe_solver(solver: Solver) -> dict[str, Any]:
     """Return a solver's name and parameters; its step sizes come with each task."""
-    name = type(solver).__name__
-    if getattr(solvers, name, None) is not type(solver):
-        raise ValueError(f"{name} is not one of the solvers that clients know")
-    fields = asdict(replace(solver, schedule=Constant()))
+    fields = describe(solver)
+    if getattr(solvers, fields["name"], None) is not type(solver):
+        raise ValueError(f"{fields['name']} is not one of the solvers that clients know")
     del fields["schedule"]
-    return {"name": name, **fields}
+    return fields
 
 
 def solver_of(fields: dict[str, Any]) -> Solver:
