@@ -31,6 +31,9 @@ class LocalNode:
             return Message(Error(code=2, reason="boom"), reply_to=message)
         if fault == "silent":
             return None
+        if fault == "late":
+            self.late = message, self.app(message, self.context)
+            return None
         try:
             reply = self.app(message, self.context)
         except Exception as error:
@@ -39,7 +42,7 @@ class LocalNode:
 
 
 class LocalGrid(Grid):
-    """A grid of local nodes; a reply is there at once, or never."""
+    """A grid of local nodes; a reply is there at once, never, or when it is delivered."""
 
     def __init__(self, nodes):
         self.nodes = {node.id: node for node in nodes}
@@ -71,10 +74,14 @@ class LocalGrid(Grid):
             self.log.append((node.id, message))
             reply = node.answer(message)
             if reply is not None:
-                reply.metadata.__dict__["_reply_to_message_id"] = id_
                 self.replies[id_] = reply
             ids.append(id_)
         return ids
+
+    def deliver(self, node):
+        """Let a node's late reply come."""
+        message, reply = node.late
+        self.replies[message.metadata.message_id] = reply
 
     def pull_messages(self, message_ids):
         return [self.replies.pop(id_) for id_ in list(message_ids) if id_ in self.replies]

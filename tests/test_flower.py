@@ -251,7 +251,7 @@ def garbage(reply):
         send(m=[1.0, 2.0]),
         send(m=[1e30, 0, 0]),
         send(num_examples=-3.0),
-        send(seconds=math.inf),
+        send(seconds_per_step=math.inf),
         garbage,
         "crash",
     ],
@@ -288,6 +288,65 @@ def test_a_client_that_is_late_is_dropped_and_weighted_out():
     two = LocalGrid([LocalNode(app, {"partition-id": i}, 100 + i) for i in (1, 2)])
     alone = strategy(FedAvg(eta=0.05), participation=Everyone(), stop=Never())
     np.testing.assert_allclose(w_of(result), w_of(alone.start(two, W_0, num_rounds=1)), atol=1e-7)
+
+
+def test_a_client_that_is_late_is_asked_again_when_it_has_answered(monkeypatch):
+    monkeypatch.setattr(exchanges, "REST", math.inf)
+    grid = fleet()
+    fastest = grid.nodes[101]
+    fastest.faults.extend([None, None, "late"])
+
+    def deliver(round_, arrays):
+        if round_ == 4:
+            grid.deliver(fastest)
+
+    run = strategy(stop=FixedRounds(6), n0=2, quorum=0.5, deadline=0.1)
+    run.start(grid, W_0, num_rounds=6, evaluate_fn=deliver)
+    trained = [id_ for id_, m in grid.log if m.metadata.message_type == "train"]
+    pairs = [{*trained[i : i + 2]} for i in range(0, len(trained), 2)]
+    assert pairs == [{101, 102}] * 2 + [{102, 100}] * 2 + [{101, 102}] * 2
+    assert run.history.about["counts"]["late"] == 1
+    np.testing.assert_allclose(deltas(grid)[101] + deltas(grid)[102], 0, atol=1e-6)
+
+
+def test_a_client_that_never_answers_is_tried_again_after_a_while(monkeypatch):
+    monkeypatch.setattr(exchanges, "REST", 0.0)
+    grid = fleet(N=3)
+    grid.nodes[101].faults.extend([None, "silent"])
+    run = strategy(FedAvg(eta=0.05), participation=Everyone(), stop=Never(), deadline=0.1)
+    run.start(grid, W_0, num_rounds=3)
+    trained = [id_ for id_, m in grid.log if m.metadata.message_type == "train"]
+    assert trained.count(101) == 3
+
+
+def test_too_many_who_owe_a_reply_are_asked_nevertheless(monkeypatch):
+    monkeypatch.setattr(exchanges, "REST", math.inf)
+    grid = fleet(N=3)
+    for id_ in (101, 102):
+        grid.nodes[id_].faults.extend([None, "silent"])
+    run = strategy(FedAvg(eta=0.05), participation=Everyone(), stop=Never(), deadline=0.05)
+    run.start(grid, W_0, num_rounds=2)
+    trained = [id_ for id_, m in grid.log if m.metadata.message_type == "train"]
+    assert [trained.count(id_) for id_ in (100, 101, 102)] == [3, 2, 2]
+
+
+def test_a_late_reply_still_tells_how_fast_a_client_is(monkeypatch, tmp_path):
+    monkeypatch.setattr(exchanges, "REST", math.inf)
+    grid = fleet(N=3)
+    fastest = grid.nodes[101]
+    for node, seconds in zip(grid.nodes.values(), (0.03, 0.01, 0.02), strict=True):
+        node.faults.extend([send(seconds_per_step=seconds)] * 9)
+    fastest.faults[1], fastest.faults[2] = "late", send(seconds_per_step=9.0)
+
+    def deliver(round_, arrays):
+        if round_ == 2:
+            message, reply = fastest.late
+            fastest.late = message, send(seconds_per_step=9.0)(reply)
+            grid.deliver(fastest)
+
+    run = strategy(stop=FixedRounds(3), speeds=None, n0=2, deadline=0.1, save=tmp_path)
+    run.start(grid, W_0, num_rounds=3, evaluate_fn=deliver)
+    assert json.loads((tmp_path / "fleet.json").read_text())["ranking"][-1] == "1"
 
 
 def test_the_next_fastest_takes_the_place_of_a_dead_participant():
@@ -350,11 +409,40 @@ def test_a_node_that_joins_in_the_last_stage_makes_another():
     assert [row.n for row in run.history.rows] == [0, 2, 2, 3, 3]
 
 
+def test_a_node_that_joins_a_run_to_a_target_takes_part():
+    grid = fleet(N=3)
+    late = grid.nodes[102]
+    late.online = False
+
+    def join(round_, arrays):
+        late.online = round_ >= 2
+
+    run = strategy(participation=Everyone(), stop=Never(), target={"loss": -1.0})
+    run.start(grid, W_0, num_rounds=5, evaluate_fn=join)
+    assert [row.n for row in run.history.rows] == [0, 2, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("target", [None, {"loss": -1.0}])
+def test_a_node_that_joins_and_never_answers_is_not_awaited_in_each_stage(target):
+    grid = fleet(N=3)
+    mute = grid.nodes[102]
+    mute.online = False
+    mute.faults.extend(["crash"] * 100)
+
+    def join(round_, arrays):
+        mute.online = round_ >= 1
+
+    run = strategy(stop=FixedRounds(2), participation=Everyone(), target=target)
+    run.start(grid, W_0, num_rounds=8, evaluate_fn=join)
+    assert {row.n for row in run.history.rows[1:]} == {2}
+    assert run.history.rows[-1].stage == 1
+
+
 def test_ranking_is_measured_by_the_clients_and_one_odd_round_does_not_move_it():
     grid = fleet(N=3)
     for node, seconds in zip(grid.nodes.values(), (0.03, 0.01, 0.02), strict=True):
-        node.faults.extend([send(seconds=seconds)] * 3)
-    grid.nodes[101].faults.extend([send(seconds=9.0), send(seconds=0.01)])
+        node.faults.extend([send(seconds_per_step=seconds)] * 3)
+    grid.nodes[101].faults.extend([send(seconds_per_step=9.0), send(seconds=0.01)])
     run = strategy(stop=FixedRounds(3), speeds=None, n0=1)
     run.start(grid, W_0, num_rounds=6)
     trained = [id_ for id_, m in grid.log if m.metadata.message_type == "train"]
@@ -458,6 +546,7 @@ def test_a_full_strategy_with_plain_clients_says_so():
     ("options", "message"),
     [
         (dict(quorum=0.0), "quorum"),
+        (dict(solver=None), "needs a solver"),
         (dict(deadline=-1.0), "deadline"),
         (dict(stop=Authors()), "GradientNoise"),
         (dict(resume=True), "save"),
@@ -465,7 +554,7 @@ def test_a_full_strategy_with_plain_clients_says_so():
 )
 def test_bad_options_are_refused(options, message):
     with pytest.raises(BadInput, match=message):
-        strategy(**options)
+        strategy(**{"solver": FedGATE(eta=0.05), **options})
 
 
 def test_a_client_needs_a_loss_or_a_gradient():

@@ -60,8 +60,8 @@ def flanp(
 
     The paper's `while n <= N` never ends, since n = min(2n, N) never exceeds N. Here the
     stage with n = N runs to its own accuracy and is the last. Clients that come and go, and
-    speeds that change, count from the next stage on. With `endless` that stage goes on
-    until the caller stops, which is for runs to a common target.
+    speeds that change, count from the next stage on. With `endless` that stage goes on until
+    the caller stops, which is for runs to a common target, or until clients join.
     """
     k = state.k
     while True:
@@ -77,7 +77,10 @@ def flanp(
             active = method.participation.select(n, ranking, rng)
             tau = method.work.steps(clock.T[active], engine.s[active])
             upcoming = Round(state.rounds, active, tau, eta_n, gamma_n)
-            if not (endless and n == sizes[-1]):
+            if endless and n == sizes[-1]:
+                if method.participation.stages(len(clock.ranking))[-1] > n:
+                    break
+            else:
                 sight = method.stop.looks_at(stage, state.r)
                 seen = look(engine, sight, state.model, upcoming)
                 accurate, memory = method.stop.met(state.memory, stage, state.r, seen)

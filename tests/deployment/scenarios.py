@@ -1,10 +1,28 @@
 """Running the test app's scenarios in a deployment."""
 
+import contextlib
 import json
 import time
 from pathlib import Path
 
+from flanp.flower.deployment import Deployment
+
 APP = Path(__file__).parent / "app"
+
+
+@contextlib.contextmanager
+def with_nodes(folder, count, **config):
+    """Start a deployment; a setting is one for all nodes or a tuple with each one's."""
+    with Deployment(folder) as deployment:
+        for i in range(count):
+            deployment.start_node(i, node_config(i, count, **config))
+        deployment.wait_for_nodes(count)
+        yield deployment
+
+
+def node_config(i, count, slow=None):
+    own = {} if slow is None else {"slow": slow[i]}
+    return {"partition-id": i, "num-partitions": count, **own}
 
 
 def run(deployment, scenario, name=None, wait=True, **config):

@@ -19,7 +19,16 @@ from flanp.flower.models import (
 )
 from flanp.flower.order import batches, round_key
 from flanp.flower.vectors import Names, names_of
-from flanp.flower.wire import Task, answer_content, number, read_task, solver_of
+from flanp.flower.wire import (
+    BUSY,
+    SAMPLES,
+    SECONDS,
+    Task,
+    answer_content,
+    number,
+    read_task,
+    solver_of,
+)
 from flanp.solvers import Solver
 
 PROBE_STEPS = 3
@@ -74,14 +83,15 @@ def client(
         drift = solver.drift(solver.start(w)[1], solver.start(w)[0])
         _, seconds = local_steps(solver, f, w, drift, samples, task, context, PROBE_STEPS)
         numbers = {
-            "num-examples": float(len(samples[0])),
-            "seconds": float(np.median(seconds[1:])),
+            SAMPLES: float(len(samples[0])),
+            SECONDS: float(np.median(seconds[1:])),
             "client": float(client_number(context)),
         }
         return Message(answer_content(np.zeros(0, w.dtype), None, numbers), reply_to=msg)
 
     @app.train()
     def train(msg: Message, context: Context) -> Message:
+        start = time.perf_counter()
         names, w, f, samples = prepare(msg, context)
         task, server, mean = read_task(msg.content)
         solver = solver_of(task.solver)
@@ -93,8 +103,9 @@ def client(
         w_i, seconds = local_steps(solver, f, w, drift, samples, task, context, task.tau)
         m_i = np.asarray(solver.message((w - w_i) / task.eta, task.tau), w.dtype)
         numbers |= {
-            "num-examples": float(len(samples[0])),
-            "seconds": max(float(np.median(seconds)), 1e-9),
+            SAMPLES: float(len(samples[0])),
+            SECONDS: float(np.median(seconds)),
+            BUSY: time.perf_counter() - start,
             "applied": float(applied),
         }
         _keep(context, task, state, applied, m_i, server)

@@ -18,6 +18,8 @@ ATTEMPTS = 3
 PAUSE_SECONDS = 5.0
 """How long to leave nodes alone that have all failed at once."""
 
+REST = 3.0
+"""Whoever let a deadline pass is left alone for so many deadlines, unless it answers before."""
 HURRY, HURRY_SECONDS = 3.0, 30.0
 """In a hurry: how much longer than the first half took, and so many seconds, the others get."""
 
@@ -38,16 +40,24 @@ class Exchange:
     grid: Grid
     counts: Counter[str] = field(default_factory=Counter)
     """How many exchanges there were, and how many replies were late, failed, malformed, lost."""
-    on_late: Callable[[int, float], None] = lambda node, seconds: None
-    """Called with the node and its seconds when a reply comes that nobody waits for any more."""
+    on_late: Callable[[int, RecordDict, float], None] = lambda node, content, seconds: None
+    """Called with replies that come when nobody waits for them any more."""
     _late: dict[str, Sent] = field(default_factory=dict)
+    _resting: dict[int, float] = field(default_factory=dict)
+    """Until when to leave nodes alone that let a deadline pass."""
+
+    def overdue(self) -> set[int]:
+        """Return the nodes that owe a reply: a node does one task after the other."""
+        self._pull({})
+        now = time.monotonic()
+        return {node for node, until in self._resting.items() if now < until}
 
     def ask(
         self,
         contents: Mapping[int, RecordDict],
         message_type: str,
         deadline: float,
-        read: Callable[[int, RecordDict], A],
+        read: Callable[[RecordDict, float], A],
         needed: int = 1,
         enough: int | None = None,
         hurry: bool = False,
@@ -80,6 +90,7 @@ class Exchange:
             self._late[id_] = sent
             if enough is None:
                 self._count("late", sent.node, f"no reply within {deadline:.0f} s")
+                self._resting[sent.node] = time.monotonic() + REST * deadline
         return answers
 
     def _collect(
@@ -87,7 +98,7 @@ class Exchange:
         awaited: dict[str, Sent],
         answers: dict[int, tuple[A, float]],
         deadline: float,
-        read: Callable[[int, RecordDict], A],
+        read: Callable[[RecordDict, float], A],
         enough: int | None,
         hurry: bool,
     ) -> None:
@@ -103,7 +114,7 @@ class Exchange:
                     if reply.has_error():
                         self._count("failed", sent.node, reply.error.reason or "no reason given")
                         continue
-                    answers[sent.node] = read(sent.node, reply.content), seconds
+                    answers[sent.node] = read(reply.content, seconds), seconds
                 except Exception as error:  # whatever a node sends must not end the run
                     self._count("malformed", sent.node, f"{type(error).__name__}: {error}")
             if enough is not None and len(answers) >= enough:
@@ -136,6 +147,8 @@ class Exchange:
 
     def _pull(self, awaited: dict[str, Sent]) -> list[Message]:
         """Return the replies that are awaited; drop those that came too late."""
+        if not awaited and not self._late:
+            return []
         replies = list(self.grid.pull_messages([*awaited, *self._late]))
         in_time = []
         for reply in replies:
@@ -144,8 +157,9 @@ class Exchange:
                 in_time.append(reply)
             elif id_ in self._late:
                 sent = self._late.pop(id_)
+                self._resting.pop(sent.node, None)
                 if not reply.has_error():
-                    self.on_late(sent.node, time.monotonic() - sent.at)
+                    self.on_late(sent.node, reply.content, time.monotonic() - sent.at)
         return in_time
 
     def _forget_the_gone(self, awaited: dict[str, Sent]) -> None:

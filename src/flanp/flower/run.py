@@ -46,7 +46,7 @@ class FlowerRun:
                 part: describe(getattr(self.method, part))
                 for part in ("solver", "participation", "stop", "work")
             },
-            "parameters": fleet.names.size,
+            "parameters": fleet.clients.names.size,
             "seed": strategy.seed,
             "clock": "measured",
         }
@@ -94,8 +94,8 @@ class FlowerRun:
         self._record(self.state)
         self.history.about["ended"] = ended
         self.history.about["counts"] = dict(self.fleet.exchange.counts)
-        self.history.params = self.fleet.names.split(self.state.model.w)
-        self.result.arrays = self.fleet.names.record(self.state.model.w)
+        self.history.params = self.fleet.clients.names.split(self.state.model.w)
+        self.result.arrays = self.fleet.clients.names.record(self.state.model.w)
         self._save()
         if self.folder is not None:
             parts = {n: np.ascontiguousarray(a) for n, a in self.history.params.items()}
@@ -140,7 +140,7 @@ class FlowerRun:
     def _evaluate(self, state: State) -> None:
         if self.evaluate_fn is None:
             return
-        metrics = self.evaluate_fn(state.rounds, self.fleet.names.record(state.model.w))
+        metrics = self.evaluate_fn(state.rounds, self.fleet.clients.names.record(state.model.w))
         self.evaluated = {}
         if metrics is not None:
             self.result.evaluate_metrics_serverapp[state.rounds] = metrics
@@ -169,9 +169,9 @@ class FlowerRun:
         if not self.strategy.fraction_evaluate:
             return
         strategy, grid = self.strategy, self.fleet.exchange.grid
-        arrays = self.fleet.names.record(state.model.w)
+        arrays = self.fleet.clients.names.record(state.model.w)
         messages = strategy.configure_evaluate(state.rounds, arrays, self.evaluate_config, grid)
-        replies = grid.send_and_receive(messages, timeout=self.fleet.timeout)
+        replies = grid.send_and_receive(messages, timeout=self.fleet.deadlines.longest)
         metrics = strategy.aggregate_evaluate(state.rounds, replies)
         if metrics is not None:
             self.result.evaluate_metrics_clientapp[state.rounds] = metrics
@@ -180,10 +180,7 @@ class FlowerRun:
         if self.folder is None:
             return
         save_checkpoint(self.folder, self.fleet, self.state, self.about)
-        clock = self.fleet.clock
-        reports = {node.name: list(clock.reports[i]) for i, node in enumerate(self.fleet.nodes)}
-        ranking = [self.fleet.nodes[i].name for i in clock.ranking]
-        write_json(self.folder / FLEET, {"ranking": ranking, "seconds per step": reports})
+        write_json(self.folder / FLEET, self.fleet.members.save())
         self.history.save(self.folder)
 
     def _resume(self) -> None:
@@ -193,6 +190,5 @@ class FlowerRun:
             row for row in History.load(self.folder).rows if row.round < self.state.rounds
         ]
         if (self.folder / FLEET).exists():
-            saved = json.loads((self.folder / FLEET).read_text("utf-8"))
-            self.fleet.remembered = saved["seconds per step"]
+            self.fleet.members.load(json.loads((self.folder / FLEET).read_text("utf-8")))
         log(INFO, "resumed after round %d, stage %d", self.state.rounds, self.state.k + 1)

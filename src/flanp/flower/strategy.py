@@ -16,10 +16,12 @@ from flanp import participation as policies
 from flanp.algorithm import Method
 from flanp.checkpoint import FILE
 from flanp.checks import BadInput, require
+from flanp.flower.clients import FlanpClients, PlainClients
 from flanp.flower.exchange import Exchange
 from flanp.flower.fleet import Fleet, NobodyAnswered
+from flanp.flower.members import Members
 from flanp.flower.run import FlowerRun
-from flanp.flower.timing import MeasuredClock
+from flanp.flower.timing import Deadlines, MeasuredClock
 from flanp.flower.vectors import names_of
 from flanp.flower.wire import describe_solver
 from flanp.history import History
@@ -99,6 +101,8 @@ class Flanp(FlowerFedAvg):
         if isinstance(stop, StatisticalAccuracy) and None in (stop.mu, stop.c):
             raise BadInput("StatisticalAccuracy: mu and c of your loss are not known; give both")
         self.plain = solver is None
+        if self.plain and work is not None:
+            raise BadInput("plain clients decide on their local steps: `work` needs a solver")
         if solver is not None:
             describe_solver(solver)
         n0 = n0 or (2 if self.plain else 1)
@@ -149,25 +153,21 @@ class Flanp(FlowerFedAvg):
         log(INFO, "Starting %s:", type(self).__name__)
         self.summary()
         names = names_of(initial_arrays)
-        w_0 = names.ravel(initial_arrays)
-        clock = MeasuredClock(self.seed)
+        config = train_config or ConfigRecord()
+        solver, work = self.method.solver, self.method.work
         self._wait_for_nodes(grid, timeout)
         fleet = Fleet(
             exchange=Exchange(grid),
-            clock=clock,
-            solver=self.method.solver,
-            work=self.method.work,
-            names=names,
-            w_0=w_0,
-            plain=self.plain,
+            clients=PlainClients(names, self.weighted_by_key, config)
+            if self.plain
+            else FlanpClients(names, config, solver, work, self.seed),
+            members=Members(MeasuredClock(self.seed), self.speeds),
+            solver=solver,
+            work=work,
             participation=self.method.participation,
+            w_0=names.ravel(initial_arrays),
+            deadlines=Deadlines(self.deadline, timeout),
             quorum=self.quorum,
-            deadline=self.deadline,
-            timeout=timeout,
-            seed=self.seed,
-            weight=self.weighted_by_key,
-            config=train_config or ConfigRecord(),
-            speeds=self.speeds,
         )
         run = FlowerRun(self, fleet, num_rounds, evaluate_config or ConfigRecord(), evaluate_fn)
         return run.to_the_end()

@@ -1,12 +1,19 @@
-"""How fast the clients are, as measured: the clock of a run on real machines."""
+"""Measured time on real machines: how fast the clients are, and how long to wait for them."""
 
 import math
 from collections import deque
+from dataclasses import dataclass
 
 import numpy as np
 
 MEMORY = 5
 """How many of a client's latest reports count; their median is not moved by one odd round."""
+LEAST_DEADLINE = 20.0
+"""An exchange with idle nodes takes Flower some 6 s."""
+PATIENCE = 3.0
+"""Without a deadline of its own, a round may take this many times what it is expected to."""
+FIRST_DEADLINE = 600.0
+"""The deadline while nothing is known of the nodes."""
 
 
 class MeasuredClock:
@@ -49,3 +56,23 @@ class MeasuredClock:
         if i in self.known:
             return self.known[i]
         return float(np.median(self.reports[i])) if self.reports[i] else math.inf
+
+
+@dataclass
+class Deadlines:
+    """How many seconds the clients get for a round."""
+
+    given: float | None = None
+    longest: float = FIRST_DEADLINE
+    overhead: float | None = None
+    """Most seconds that a reply of the latest exchange took beyond the client's own work."""
+
+    def first(self) -> float:
+        """Return the deadline while nothing is known."""
+        return self.given or min(FIRST_DEADLINE, self.longest)
+
+    def of_round(self, work: float) -> float:
+        """Return the deadline where the slowest participant is expected to work so long."""
+        if self.given is not None or self.overhead is None or not math.isfinite(work):
+            return self.first()
+        return min(max(LEAST_DEADLINE, PATIENCE * (work + self.overhead)), self.longest)

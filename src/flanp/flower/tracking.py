@@ -10,11 +10,21 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from logging import WARNING
+from typing import NamedTuple
 
 import numpy as np
 from flwr.common.logger import log
 
-NOTHING = -1
+NO_ROUND = -1
+
+
+class Mean(NamedTuple):
+    """A round's mean message, which a client that was counted in it must hear."""
+
+    epoch: int
+    """Counts the starts of the solver."""
+    round: int = NO_ROUND
+    vector: np.ndarray | None = None
 
 
 @dataclass
@@ -40,10 +50,10 @@ class Tracking:
         self._owed.clear()
         self._means.clear()
 
-    def mean_for(self, client: int) -> tuple[np.ndarray | None, int]:
-        """Return the mean that a client must hear with its next task, and that of which round."""
-        round_ = self._owed.get(client, NOTHING)
-        return self._means.get(round_), round_
+    def mean_for(self, client: int) -> Mean:
+        """Return the mean that a client must hear with its next task, if any."""
+        round_ = self._owed.get(client, NO_ROUND)
+        return Mean(self.epoch, round_, self._means.get(round_))
 
     def heard(self, seen: Mapping[int, int]) -> list[int]:
         """Note how many means those who answered have seen; return who has lost its state."""

@@ -14,6 +14,7 @@ from flanp.flower.vectors import Names
 from flanp.solvers import Solver
 
 TRAIN, PROFILE = "train", "query.profile"
+SAMPLES, SECONDS, BUSY = "num-examples", "seconds-per-step", "seconds-busy"
 
 
 class Task(NamedTuple):
@@ -49,9 +50,20 @@ class Answer(NamedTuple):
     """sum over the two halves h of the samples of s_h ||g_h - g_i||^2."""
     applied: int
     """How many mean messages the client's state has seen in this epoch."""
-    seconds: float | None
-    """Seconds per local step, where the client says."""
+    seconds: float
+    """Seconds per local step."""
+    busy: float
+    """Seconds that it worked in this round, as far as is known."""
     metrics: MetricRecord
+
+
+class Profile(NamedTuple):
+    """What a client's first reply says of it."""
+
+    s: float
+    seconds: float
+    """Seconds per local step."""
+    name: str | None = None
 
 
 class BadReply(ValueError):
@@ -89,7 +101,7 @@ def answer_content(m: np.ndarray, g: np.ndarray | None, numbers: Mapping[str, fl
     return RecordDict({"arrays": ArrayRecord(vectors), "metrics": MetricRecord({**numbers})})
 
 
-def read_answer(content: RecordDict, names: Names, weight: str, measure: bool) -> Answer:
+def read_answer(content: RecordDict, names: Names, measure: bool) -> Answer:
     """Return a reply's answer; raise BadReply where it is malformed."""
     vectors, metrics = _only(content, ArrayRecord), _only(content, MetricRecord)
     missing = {"m", "g"} - vectors.keys() if measure else {"m"} - vectors.keys()
@@ -98,25 +110,36 @@ def read_answer(content: RecordDict, names: Names, weight: str, measure: bool) -
     m, g = (_vector(vectors, name, names.size) for name in ("m", "g"))
     assert m is not None
     return Answer(
-        s=positive(metrics, weight),
+        s=positive(metrics, SAMPLES),
         m=m,
         g=g,
         loss=number(metrics, "loss", math.nan),
         within=number(metrics, "within", 0.0),
         applied=int(number(metrics, "applied", 0.0)),
-        seconds=positive(metrics, "seconds"),
+        seconds=seconds_per_step(content, None),
+        busy=positive(metrics, BUSY),
         metrics=metrics,
     )
 
 
-def read_profile(node: int, content: RecordDict) -> tuple[float, float, int]:
-    """Return a new client's samples, seconds per step and number."""
+def read_profile(content: RecordDict) -> Profile:
+    """Return what a client's reply to the probe says of it."""
     metrics = _only(content, MetricRecord)
     who = int(number(metrics, "client", None))
-    return positive(metrics, "num-examples"), positive(metrics, "seconds"), who
+    return Profile(positive(metrics, SAMPLES), seconds_per_step(content, None), str(who))
 
 
-def read_model(content: RecordDict, names: Names, weight: str, w: np.ndarray) -> Answer:
+def seconds_per_step(content: RecordDict, otherwise: float | None) -> float:
+    """Return the seconds per local step that a reply reports."""
+    metrics = _only(content, MetricRecord)
+    if SECONDS not in metrics and otherwise is not None:
+        return otherwise
+    return positive(metrics, SECONDS)
+
+
+def read_model(
+    content: RecordDict, names: Names, weight: str, w: np.ndarray, seconds: float
+) -> Answer:
     """Return what a plain FedAvg client's local model w_i says: the update w - w_i."""
     arrays, metrics = _only(content, ArrayRecord), _only(content, MetricRecord)
     try:
@@ -124,7 +147,6 @@ def read_model(content: RecordDict, names: Names, weight: str, w: np.ndarray) ->
     except (ValueError, TypeError, OSError, EOFError) as error:
         raise BadReply(str(error)) from error
     loss = next((metrics[k] for k in ("loss", "train_loss", "train-loss") if k in metrics), None)
-    seconds = metrics.get("seconds-per-step")
     return Answer(
         s=positive(metrics, weight),
         m=update,
@@ -132,7 +154,8 @@ def read_model(content: RecordDict, names: Names, weight: str, w: np.ndarray) ->
         loss=float(loss) if isinstance(loss, int | float) else math.nan,
         within=0.0,
         applied=0,
-        seconds=float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None,
+        seconds=seconds_per_step(content, otherwise=seconds),
+        busy=seconds,
         metrics=metrics,
     )
 

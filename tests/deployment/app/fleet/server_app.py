@@ -37,6 +37,7 @@ def parity(grid, config):
             getattr(solvers, name)(eta=0.05),
             stop=GradientNoise(at_most=2),
             work=WORK,
+            n0=2,
             speeds=speeds,
             min_available_nodes=config["nodes"],
         )
@@ -93,9 +94,9 @@ def stragglers(grid, config):
         run = Flanp(
             solvers.FedAvg(eta=0.07) if everyone else solvers.FedGATE(eta=0.07),
             participation=Everyone() if everyone else None,
-            stop=Never() if everyone else GradientNoise(at_most=4),
+            stop=Never() if everyone else GradientNoise(),
             work=WORK,
-            n0=2,
+            n0=3,
             target={"loss": target},
             min_available_nodes=config["nodes"],
             save=config["out"] + ".run." + name,
