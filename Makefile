@@ -1,7 +1,8 @@
 # Two commands are all a fresh machine with Python 3.11+ and make needs:
 #   make demo   install into .venv and compare FLANP with its rivals
 #   make test   install into .venv and run the tests
-# make test-flower adds Flower and PyTorch to .venv and runs their tests, with real processes.
+# make test-flower adds Flower and PyTorch to .venv and runs their tests, with real processes;
+# the one that measures what a round costs runs alone, the longest of the others first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +17,9 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --ignore tests/deployment
 
 test-flower: $(VENV)/.flower
+	$(BIN)/python -m pytest -rP tests/deployment/test_overhead.py
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
+		--ignore tests/deployment/test_overhead.py \
 		tests/deployment/test_stragglers.py tests/deployment tests/test_flower.py src/flanp/flower
 
 lint: $(INSTALLED)
