@@ -1,6 +1,5 @@
 """What the strategy costs beyond Flower itself; to be run alone, since it measures time."""
 
-import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'flanp[flower]'")
@@ -10,7 +9,10 @@ from scenarios import run, with_nodes
 
 def test_our_strategy_costs_little_beyond_flowers_own(tmp_path):
     with with_nodes(tmp_path, 3) as deployment:
-        seconds = run(deployment, "overhead", nodes=3, rounds=4)
-    ours, theirs = (float(np.median(seconds[name])) for name in ("flanp", "flower"))
-    print(f"seconds per round: ours {ours:.2f}, Flower's {theirs:.2f}: {ours / theirs - 1:+.0%}")
+        seconds = run(deployment, "overhead", nodes=3, rounds=5)
+    for name, rounds in seconds.items():
+        print(f"{name}: seconds per round {', '.join(f'{s:.2f}' for s in rounds)}")
+    ours, theirs = min(seconds["flanp"]), min(seconds["flower"])
+    print(f"the least {ours:.2f} and {theirs:.2f}: {ours / theirs - 1:+.0%}")
+    # The least is what the strategy needs; the rest is what else the machine does.
     assert ours <= 1.1 * theirs
