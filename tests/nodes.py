@@ -15,7 +15,7 @@ class LocalNode:
     def __init__(self, app, node_config, node_id):
         self.app, self.id = app, node_id
         self.config = node_config
-        self.faults = deque()
+        self.faults, self.late = deque(), deque()
         self.online = True
         self.restart()
 
@@ -32,7 +32,7 @@ class LocalNode:
         if fault == "silent":
             return None
         if fault == "late":
-            self.late = message, self.app(message, self.context)
+            self.late.append((message, self.app(message, self.context)))
             return None
         try:
             reply = self.app(message, self.context)
@@ -79,8 +79,8 @@ class LocalGrid(Grid):
         return ids
 
     def deliver(self, node):
-        """Let a node's late reply come."""
-        message, reply = node.late
+        """Let a node's first late reply come."""
+        message, reply = node.late.popleft()
         self.replies[message.metadata.message_id] = reply
 
     def pull_messages(self, message_ids):
@@ -90,3 +90,24 @@ class LocalGrid(Grid):
         ids = self.push_messages(messages)
         time.sleep(0)
         return self.pull_messages(ids)
+
+
+class SlowGrid(LocalGrid):
+    """Each node does one task after the other and takes some seconds for each."""
+
+    def __init__(self, nodes, seconds):
+        super().__init__(nodes)
+        self.due = {}
+        for node in self.nodes.values():
+            node.takes, node.free = seconds, 0.0
+
+    def push_messages(self, messages):
+        ids = super().push_messages(messages)
+        for message, id_ in zip(messages, ids, strict=True):
+            node = self.nodes[message.metadata.dst_node_id]
+            node.free = self.due[id_] = max(time.monotonic(), node.free) + node.takes
+        return ids
+
+    def pull_messages(self, message_ids):
+        now = time.monotonic()
+        return super().pull_messages([id_ for id_ in message_ids if self.due[id_] <= now])

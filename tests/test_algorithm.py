@@ -188,12 +188,11 @@ def test_jitter_redraws_speeds_around_the_mean():
 )
 @settings(max_examples=200)
 def test_growth_is_strict_and_ends_at_N(N, n0, growth):
+    sizes = Flanp(n0, growth).stages(N)
     if n0 > N:
         with pytest.raises(flanp.BadInput, match="at most the number of clients"):
-            Flanp(n0, growth).stages(N)
-        return
-    sizes = Flanp(n0, growth).stages(N)
-    assert sizes[0] == n0
+            Flanp(n0, growth).check(N)
+    assert sizes[0] == min(n0, N)
     assert sizes[-1] == N
     for a, b in zip(sizes, sizes[1:], strict=False):
         assert a < b <= max(a + 1, growth * a)

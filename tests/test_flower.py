@@ -19,6 +19,7 @@ from flanp.checks import BadInput
 from flanp.data import from_clients
 from flanp.flower import Flanp, NobodyAnswered, arrays_of, client, order
 from flanp.flower import exchange as exchanges
+from flanp.flower import fleet as fleets
 from flanp.flower.models import nested
 from flanp.flower.vectors import names_of
 from flanp.history import History
@@ -30,7 +31,7 @@ from flanp.speeds import Measured
 from flanp.stopping import Authors, FixedRounds, GradientNoise, Never
 from flanp.work import Equal, SpeedMatched
 
-from nodes import LocalGrid, LocalNode
+from nodes import LocalGrid, LocalNode, SlowGrid
 from small import linear_clients
 from test_readme import CODE, ON_FLOWER
 
@@ -44,6 +45,8 @@ W_0 = arrays_of(np.zeros(3, np.float32))
 def _no_pauses(monkeypatch):
     monkeypatch.setattr(exchanges, "PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(exchanges, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(fleets, "RETURN_SECONDS", 0.0)
+    monkeypatch.setattr(fleets, "LOOK_SECONDS", 0.0)
 
 
 def fleet(N=5, app=None, clients=None):
@@ -184,6 +187,25 @@ def test_a_client_that_lost_its_state_is_noticed_and_tracking_restarts():
     np.testing.assert_allclose(sum(deltas(grid).values()), 0, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "solver", [FedGATE(eta=0.05), Scaffold(eta=0.05)], ids=["gate", "scaffold"]
+)
+def test_the_optimum_is_found_whoever_loses_its_state(solver):
+    clients = linear_clients(4, s=12)
+    grid = fleet(clients=clients, N=4)
+    node = grid.nodes[102]
+    node.faults.extend([None] * 60)  # until the messages are a thousand times as short
+    node.faults.append(lambda reply: (node.restart(), reply)[1])
+    run = strategy(solver, participation=Everyone(), stop=Never(), work=Equal(tau=7))
+    w = w_of(run.start(grid, W_0, num_rounds=150))
+    x, y = (np.concatenate(parts) for parts in zip(*clients, strict=True))
+    best = np.linalg.solve(x.T @ x / len(x) + 0.1 * np.eye(3), x.T @ y / len(x))
+    np.testing.assert_allclose(w, best, atol=1e-4)
+    counts = run.history.about["counts"]
+    assert counts["lost states"] == 1
+    assert "malformed" not in counts
+
+
 def test_a_client_that_leaves_takes_its_tracking_variable_with_it():
     grid = fleet()
 
@@ -319,15 +341,31 @@ def test_a_client_that_never_answers_is_tried_again_after_a_while(monkeypatch):
     assert trained.count(101) == 3
 
 
-def test_too_many_who_owe_a_reply_are_asked_nevertheless(monkeypatch):
+def test_a_node_that_owes_two_replies_is_left_alone_until_it_has_sent_both():
+    grid = fleet(N=1, app=plain_app(linear_clients(1)))
+    grid.nodes[100].faults.extend(["late", "late"])
+    exchange = exchanges.Exchange(grid)
+    for _ in range(2):
+        exchange.ask({100: RecordDict({"arrays": W_0})}, "train", 0.5, lambda *_: None, needed=0)
+    assert exchange.overdue() == {100}
+    grid.deliver(grid.nodes[100])
+    assert exchange.overdue() == {100}
+    grid.deliver(grid.nodes[100])
+    assert exchange.overdue() == set()
+
+
+def test_those_who_owe_a_reply_are_asked_where_nobody_else_is_left(monkeypatch):
     monkeypatch.setattr(exchanges, "REST", math.inf)
-    grid = fleet(N=3)
-    for id_ in (101, 102):
-        grid.nodes[id_].faults.extend([None, "silent"])
+    grid = fleet(N=2)
+    grid.nodes[101].faults.extend([None, "silent"])
+
+    def leave(round_, arrays):
+        grid.nodes[100].online = round_ < 1
+
     run = strategy(FedAvg(eta=0.05), participation=Everyone(), stop=Never(), deadline=0.05)
-    run.start(grid, W_0, num_rounds=2)
+    run.start(grid, W_0, num_rounds=2, evaluate_fn=leave)
     trained = [id_ for id_, m in grid.log if m.metadata.message_type == "train"]
-    assert [trained.count(id_) for id_ in (100, 101, 102)] == [3, 2, 2]
+    assert trained == [101, 100, 101]
 
 
 def test_a_late_reply_still_tells_how_fast_a_client_is(monkeypatch, tmp_path):
@@ -340,8 +378,7 @@ def test_a_late_reply_still_tells_how_fast_a_client_is(monkeypatch, tmp_path):
 
     def deliver(round_, arrays):
         if round_ == 2:
-            message, reply = fastest.late
-            fastest.late = message, send(seconds_per_step=9.0)(reply)
+            send(seconds_per_step=9.0)(fastest.late[0][1])
             grid.deliver(fastest)
 
     run = strategy(stop=FixedRounds(3), speeds=None, n0=2, deadline=0.1, save=tmp_path)
@@ -404,9 +441,9 @@ def test_a_node_that_joins_in_the_last_stage_makes_another():
     def join(round_, arrays):
         late.online = round_ >= 1
 
-    run = strategy(stop=FixedRounds(2), participation=Everyone())
+    run = strategy(stop=FixedRounds(3), participation=Everyone())
     run.start(grid, W_0, num_rounds=30, evaluate_fn=join)
-    assert [row.n for row in run.history.rows] == [0, 2, 2, 3, 3]
+    assert [row.n for row in run.history.rows] == [0, 2, 2, 2, 3, 3, 3]
 
 
 def test_a_node_that_joins_a_run_to_a_target_takes_part():
@@ -419,11 +456,11 @@ def test_a_node_that_joins_a_run_to_a_target_takes_part():
 
     run = strategy(participation=Everyone(), stop=Never(), target={"loss": -1.0})
     run.start(grid, W_0, num_rounds=5, evaluate_fn=join)
-    assert [row.n for row in run.history.rows] == [0, 2, 2, 2, 3, 3]
+    assert [row.n for row in run.history.rows] == [0, 2, 2, 2, 2, 3]
 
 
 @pytest.mark.parametrize("target", [None, {"loss": -1.0}])
-def test_a_node_that_joins_and_never_answers_is_not_awaited_in_each_stage(target):
+def test_a_node_that_joins_and_fails_is_asked_once_in_a_stage(target):
     grid = fleet(N=3)
     mute = grid.nodes[102]
     mute.online = False
@@ -434,8 +471,100 @@ def test_a_node_that_joins_and_never_answers_is_not_awaited_in_each_stage(target
 
     run = strategy(stop=FixedRounds(2), participation=Everyone(), target=target)
     run.start(grid, W_0, num_rounds=8, evaluate_fn=join)
-    assert {row.n for row in run.history.rows[1:]} == {2}
-    assert run.history.rows[-1].stage == 1
+    assert {(row.stage, row.n) for row in run.history.rows[1:]} == {(0, 2)}
+    assert [id_ for id_, _ in grid.log].count(mute.id) == 1
+
+
+def test_a_node_that_comes_back_under_another_id_takes_part():
+    grid = fleet(N=3)
+    clients = linear_clients(5, s=12)
+    other = fleet(clients=clients, N=3).nodes[102]
+    other.id = 999
+
+    def replace(round_, arrays):
+        if round_ == 2:
+            del grid.nodes[102]
+            grid.nodes[999] = other
+
+    run = strategy(participation=Everyone(), stop=Never(), target={"loss": -1.0})
+    run.start(grid, W_0, num_rounds=8, evaluate_fn=replace)
+    assert [row.n for row in run.history.rows] == [0, 3, 3, 2, 2, 3, 3, 3, 3]
+
+
+def test_a_client_that_answers_the_probe_late_takes_part_from_the_next_stage_on(monkeypatch):
+    monkeypatch.setattr(exchanges, "HURRY_SECONDS", 0.0)
+    grid = fleet(N=3)
+    slow = grid.nodes[100]
+    slow.faults.append("late")
+
+    def deliver(round_, arrays):
+        if round_ == 1:
+            grid.deliver(slow)
+
+    run = strategy(stop=FixedRounds(3), participation=Everyone())
+    run.start(grid, W_0, num_rounds=30, evaluate_fn=deliver)
+    assert [row.n for row in run.history.rows] == [0, 2, 2, 2, 3, 3, 3]
+
+
+def test_when_fewer_are_left_than_the_policy_asks_for_those_go_on():
+    grid = fleet(N=4)
+
+    def leave(round_, arrays):
+        for id_ in (102, 103):
+            grid.nodes[id_].online = round_ < 2
+
+    run = strategy(participation=RandomK(3), stop=Never(), target={"loss": -1.0})
+    run.start(grid, W_0, num_rounds=5, evaluate_fn=leave)
+    assert [row.n for row in run.history.rows] == [0, 3, 3, 2, 2, 2]
+    with pytest.raises(BadInput, match="at most the number of clients, 4"):
+        strategy(participation=RandomK(5)).start(fleet(N=4), W_0)
+
+
+def test_all_nodes_may_be_gone_for_a_moment(monkeypatch):
+    monkeypatch.setattr(fleets, "RETURN_SECONDS", 5.0)
+    grid = fleet(N=3)
+    looks = iter([True] * 12 + [False] * 20)
+    online = grid.get_node_ids
+    monkeypatch.setattr(grid, "get_node_ids", lambda: online() if next(looks, True) else [])
+    run = strategy(participation=Everyone(), stop=Never())
+    run.start(grid, W_0, num_rounds=6)
+    assert [row.n for row in run.history.rows][-1] == 3
+    assert next(looks, None) is None
+
+
+def test_deadlines_leave_time_for_all_that_a_client_does(monkeypatch):
+    """Steps are quick; reading the data is not, and the first message shows it."""
+    from flanp.flower import timing
+
+    monkeypatch.setattr(timing, "LEAST_DEADLINE", 0.01)
+    grid = SlowGrid(fleet(N=2).nodes.values(), seconds=0.0)
+    slow = grid.nodes[101]
+    slow.takes = 0.5
+    slow.faults.extend([send(seconds_busy=0.5)] * 4)
+    speeds = {"0": 1e-3, "1": 1e-3}
+    run = strategy(FedAvg(eta=0.05), participation=Everyone(), stop=Never(), speeds=speeds)
+    run.start(grid, W_0, num_rounds=3)
+    assert run.history.about["counts"] == {"exchanges": 4}
+
+
+def test_a_hung_node_does_not_hide_the_target():
+    grid = fleet(N=4)
+    grid.nodes[103].faults.extend([None, *["silent"] * 50])
+    options = dict(participation=Everyone(), stop=Never(), target={"loss": 0.3})
+    run = strategy(**options, deadline=0.05)
+    run.start(grid, W_0, num_rounds=50)
+    assert run.history.about["ended"] == "target reached"
+    assert run.history.rows[-1].n == 3
+
+
+def test_a_stage_begins_with_replies_of_its_own():
+    run = strategy(stop=GradientNoise(at_most=3), n0=2, target={"loss": -1.0})
+    grid = fleet(N=4)
+    run.start(grid, W_0, num_rounds=5)
+    assert [row.n for row in run.history.rows] == [0, 2, 2, 2, 4, 4]
+    trained = [id_ for id_, m in grid.log if m.metadata.message_type == "train"]
+    assert trained.count(103) == 2
+    assert run.history.about["counts"] == {"exchanges": 1 + 5 + 1}
 
 
 def test_ranking_is_measured_by_the_clients_and_one_odd_round_does_not_move_it():
@@ -516,6 +645,62 @@ def test_plain_fedavg_clients_need_no_change():
     assert np.linalg.norm(w_of(result) - best) < 0.1 * np.linalg.norm(best)
     assert result.train_metrics_clientapp[1]["train_loss"] == 1.0
     assert list(result.evaluate_metrics_clientapp.values())[-1]["accuracy"] == pytest.approx(0.5)
+
+
+def test_plain_clients_that_lost_the_race_are_not_asked_to_run_it_again():
+    grid = SlowGrid(fleet(N=4, app=plain_app(linear_clients(4))).nodes.values(), seconds=0.0)
+    for id_ in (102, 103):
+        grid.nodes[id_].takes = 0.5
+    Flanp(stop=FixedRounds(2)).start(grid, W_0, num_rounds=4)
+    sent = [id_ for id_, _ in grid.log]
+    assert [sent.count(id_) for id_ in (100, 101, 102, 103)] == [5, 5, 3, 3]
+
+
+def test_known_speeds_of_plain_clients_need_no_race():
+    grid = fleet(N=4, app=plain_app(linear_clients(4)))
+    speeds = {"100": 4.0, "101": 3.0, "102": 2.0, "103": 1.0}
+    Flanp(stop=FixedRounds(2), speeds=speeds).start(grid, W_0, num_rounds=2)
+    assert [id_ for id_, _ in grid.log] == [103, 102, 103, 102]
+
+
+def test_evaluation_does_not_wait_for_nodes_that_left_or_send_other_metrics():
+    app = plain_app(linear_clients(3))
+    grid = fleet(N=3, app=app)
+
+    def leave(round_, arrays):
+        grid.nodes[102].online = round_ < 1
+
+    def two_numbers(reply):
+        reply.content.metric_records["metrics"]["accuracy"] = [1.0, 2.0]
+        return reply
+
+    grid.nodes[101].faults.extend([None] * 5 + [two_numbers])
+    run = Flanp(
+        participation=Everyone(), stop=FixedRounds(4), fraction_evaluate=1.0, min_available_nodes=3
+    )
+    result = run.start(grid, W_0, num_rounds=4, evaluate_fn=leave)
+    (metrics,) = result.evaluate_metrics_clientapp.values()
+    assert "accuracy" not in metrics
+
+
+def test_records_may_have_names_of_their_own():
+    clients, app = linear_clients(2), ClientApp()
+
+    @app.train()
+    def train(msg, context):
+        assert msg.content["settings"]["server-round"] >= 0
+        x, _ = clients[context.node_config["partition-id"]]
+        metrics = MetricRecord({"weight": len(x)})
+        return Message(
+            RecordDict({"model": msg.content["model"], "metrics": metrics}), reply_to=msg
+        )
+
+    names = dict(arrayrecord_key="model", configrecord_key="settings", weighted_by_key="weight")
+    run = Flanp(participation=Everyone(), stop=Never(), **names)
+    run.start(fleet(N=2, app=app), W_0, num_rounds=2)
+    assert run.history.rows[-1].n == 2
+    with pytest.raises(BadInput, match="only for plain clients"):
+        strategy(**names)
 
 
 def test_the_readme_on_flower_is_true():

@@ -78,7 +78,7 @@ def flanp(
             tau = method.work.steps(clock.T[active], engine.s[active])
             upcoming = Round(state.rounds, active, tau, eta_n, gamma_n)
             if endless and n == sizes[-1]:
-                if method.participation.stages(len(clock.ranking))[-1] > n:
+                if joined(clock, ranking):
                     break
             else:
                 sight = method.stop.looks_at(stage, state.r)
@@ -92,9 +92,16 @@ def flanp(
             time, r, rounds = state.time + seconds, state.r + 1, state.rounds + 1
             state = State(model, k, r, rounds, time, state.memory, active, waiting)
             yield state
-        if n >= method.participation.stages(len(clock.ranking))[-1]:
+        left = method.participation.stages(len(clock.ranking))
+        if n >= left[-1] and not joined(clock, ranking):
             return
         k += 1
+
+
+def joined(clock: Clock, ranking: np.ndarray) -> bool:
+    """Whether there are clients now that were not in the ranking."""
+    now = clock.ranking
+    return now is not ranking and not np.isin(now, ranking).all()
 
 
 def look(engine: Engine, at: Sight, model: Any, upcoming: Round) -> Measurement | None:

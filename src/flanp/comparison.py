@@ -241,7 +241,7 @@ def slug(name: str) -> str:
 def _check(name: str, method: Method, problem: Problem, data: FederatedData) -> None:
     """Refuse a method that cannot run on the data before any other has run."""
     try:
-        method.participation.stages(data.N)
+        method.participation.check(data.N)
         if isinstance(method.stop, StatisticalAccuracy):
             method.stop.complete(problem, data)
     except BadInput as error:

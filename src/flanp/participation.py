@@ -13,9 +13,16 @@ from flanp.checks import require
 class Participation(ABC):
     """A policy: how many clients take part in each stage, and which ones in each round."""
 
+    def check(self, N: int) -> None:
+        """Refuse a policy that asks for more clients than there are."""
+        require(N >= 1, "clients", N, "1 or more")
+
     @abstractmethod
     def stages(self, N: int) -> list[int]:
-        """Return the number n of participants of each stage, the last stage last."""
+        """Return the number n of participants of each stage, the last stage last.
+
+        Where clients have gone since `check`, as many as are left.
+        """
 
     @abstractmethod
     def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -42,10 +49,14 @@ class Flanp(Participation):
         require(self.n0 >= 1, "n0", self.n0, "1 or more")
         require(1 < self.growth < math.inf, "growth", self.growth, "a number above 1")
 
+    def check(self, N: int) -> None:
+        """Refuse an n0 above N."""
+        require(self.n0 <= N, "n0", self.n0, f"at most the number of clients, {N}")
+
     def stages(self, N: int) -> list[int]:
         """Return n0, growth n0, growth^2 n0, ..., N."""
-        require(self.n0 <= N, "n0", self.n0, f"at most the number of clients, {N}")
-        n, stages = self.n0, [self.n0]
+        n = min(self.n0, N)
+        stages = [n]
         while n < N:
             # A hair more than growth n, for 1.15 * 100 is just under 115.
             n = min(max(n + 1, int(self.growth * n + 1e-9)), N)
@@ -81,10 +92,13 @@ class RandomK(Participation):
     def __post_init__(self) -> None:
         require(self.k >= 1, "k", self.k, "1 or more")
 
+    def check(self, N: int) -> None:
+        """Refuse a k above N."""
+        require(self.k <= N, "k", self.k, f"at most the number of clients, {N}")
+
     def stages(self, N: int) -> list[int]:
         """Return [k]."""
-        require(self.k <= N, "k", self.k, f"at most the number of clients, {N}")
-        return [self.k]
+        return [min(self.k, N)]
 
     def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return n random clients, fastest first."""
@@ -101,10 +115,13 @@ class FastestK(Participation):
     def __post_init__(self) -> None:
         require(self.k >= 1, "k", self.k, "1 or more")
 
+    def check(self, N: int) -> None:
+        """Refuse a k above N."""
+        require(self.k <= N, "k", self.k, f"at most the number of clients, {N}")
+
     def stages(self, N: int) -> list[int]:
         """Return [k]."""
-        require(self.k <= N, "k", self.k, f"at most the number of clients, {N}")
-        return [self.k]
+        return [min(self.k, N)]
 
     def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return the n fastest."""

@@ -91,7 +91,7 @@ class Simulation:
         if isinstance(stop, StatisticalAccuracy):
             stop = stop.complete(problem, data)
         self.method = Method(solver, participation or Flanp(), stop, work or Equal(tau=10))
-        # A policy that asks for more clients than there are is refused before any work is done.
+        self.method.participation.check(data.N)
         self.sizes = self.method.participation.stages(data.N)
         self.target, self.max_rounds, self.max_time = target, max_rounds, max_time
         self.endless = endless or bool(target)

@@ -201,11 +201,8 @@ class Clock:
         self.T = T
         self.jitter = jitter
         self.seed = seed
-
-    @property
-    def ranking(self) -> np.ndarray:
+        self.ranking = np.argsort(T, kind="stable")
         """All clients, fastest first; ties are broken by position, that is by id."""
-        return np.argsort(self.T, kind="stable")
 
     def seconds(self, round_: int) -> np.ndarray:
         """Return T_i of each client in a round."""

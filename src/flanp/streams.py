@@ -15,6 +15,7 @@ class Stream(IntEnum):
     DIGITS = 4
     CSV = 5
     PARTICIPATION = 6
+    EVALUATION = 7
 
 
 def generator(seed: int, stream: Stream, *more: int) -> np.random.Generator:

@@ -31,6 +31,7 @@ class Sent(NamedTuple):
 
     node: int
     at: float
+    type: str
 
 
 @dataclass
@@ -40,17 +41,27 @@ class Exchange:
     grid: Grid
     counts: Counter[str] = field(default_factory=Counter)
     """How many exchanges there were, and how many replies were late, failed, malformed, lost."""
-    on_late: Callable[[int, RecordDict, float], None] = lambda node, content, seconds: None
-    """Called with replies that come when nobody waits for them any more."""
+    on_late: Callable[[Sent, RecordDict, float], None] = lambda sent, content, seconds: None
+    """Called with replies that nobody waits for, and their seconds."""
     _late: dict[str, Sent] = field(default_factory=dict)
     _resting: dict[int, float] = field(default_factory=dict)
     """Until when to leave nodes alone that let a deadline pass."""
 
     def overdue(self) -> set[int]:
-        """Return the nodes that owe a reply: a node does one task after the other."""
+        """Return the nodes to leave alone: a node does one task after the other."""
         self._pull({})
         now = time.monotonic()
         return {node for node, until in self._resting.items() if now < until}
+
+    def owing(self) -> set[int]:
+        """Return the nodes that have not answered all messages."""
+        self._pull({})
+        return {sent.node for sent in self._late.values()}
+
+    def send(self, contents: Mapping[int, RecordDict], message_type: str) -> None:
+        """Send messages whose replies nobody waits for; `on_late` hears them."""
+        self.counts["exchanges"] += 1
+        self._late |= self._push(contents, message_type)
 
     def ask(
         self,
@@ -140,7 +151,7 @@ class Exchange:
         pushed = set(self.grid.push_messages(messages)) if messages else set()
         now = time.monotonic()
         return {
-            m.metadata.message_id: Sent(m.metadata.dst_node_id, now)
+            m.metadata.message_id: Sent(m.metadata.dst_node_id, now, message_type)
             for m in messages
             if m.metadata.message_id in pushed
         }
@@ -157,10 +168,17 @@ class Exchange:
                 in_time.append(reply)
             elif id_ in self._late:
                 sent = self._late.pop(id_)
-                self._resting.pop(sent.node, None)
-                if not reply.has_error():
-                    self.on_late(sent.node, reply.content, time.monotonic() - sent.at)
+                if all(sent.node != other.node for other in self._late.values()):
+                    self._resting.pop(sent.node, None)
+                self._hear_late(sent, reply)
         return in_time
+
+    def _hear_late(self, sent: Sent, reply: Message) -> None:
+        try:
+            if not reply.has_error():
+                self.on_late(sent, reply.content, time.monotonic() - sent.at)
+        except Exception as error:  # whatever a node sends must not end the run
+            self._count("malformed", sent.node, f"{type(error).__name__}: {error}")
 
     def _forget_the_gone(self, awaited: dict[str, Sent]) -> None:
         online = set(self.grid.get_node_ids())

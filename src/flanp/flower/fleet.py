@@ -2,22 +2,24 @@
 
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
+from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.app import RecordDict
+from flwr.app import MetricRecord, RecordDict
 from flwr.common.logger import log
 
 from flanp.checks import BadInput
 from flanp.engine import Round
-from flanp.flower.clients import Clients, Model
-from flanp.flower.exchange import Exchange
+from flanp.flower.clients import Clients
+from flanp.flower.exchange import Exchange, Sent
 from flanp.flower.members import Members
 from flanp.flower.replies import UsualNorms, mean_message, measurement, shares
 from flanp.flower.timing import Deadlines, MeasuredClock
 from flanp.flower.tracking import Tracking
-from flanp.flower.wire import TRAIN, Answer, BadReply
+from flanp.flower.wire import EVALUATE, TRAIN, Answer, read_metrics
 from flanp.measurement import Measurement
 from flanp.participation import Participation
 from flanp.solvers import Solver, Step
@@ -25,10 +27,22 @@ from flanp.work import Work
 
 MISSES = 2
 """A participant that misses so many rounds in a row is no longer one of those tracked."""
+RETURN_SECONDS, LOOK_SECONDS = 60.0, 2.0
+"""How long to wait for a node when none is connected, and how often to look."""
 
 
 class NobodyAnswered(RuntimeError):
     """Too few clients answered, and trying again did not help."""
+
+
+class Model(NamedTuple):
+    """What the server keeps of a run."""
+
+    w: np.ndarray
+    server: Any
+    """The solver's state at the server."""
+    epoch: int
+    """The start of the solver that it belongs to."""
 
 
 @dataclass
@@ -58,7 +72,7 @@ class Fleet:
     _began: float = 0.0
 
     def __post_init__(self) -> None:
-        self.exchange.on_late = self._note_late
+        self.exchange.on_late = self._hear_late
         self.tracking = Tracking(needed=not isinstance(self.solver.start(self.w_0)[1], tuple))
 
     @property
@@ -73,26 +87,21 @@ class Fleet:
 
     def start(self) -> Model:
         """Return the start model."""
-        return Model(self.w_0, self.solver.start(self.w_0)[0])
+        return self._afresh(self.w_0)
 
     def restart(self, model: Model) -> Model:
         """Keep w and start the solver afresh; meet nodes that are new."""
+        self._prepared = None
         self.tracking.restart()
         self.meet(model.w)
-        return Model(model.w, self.solver.start(model.w)[0])
+        return self._afresh(model.w)
 
     def meet(self, w: np.ndarray) -> None:
-        """See who is there, and measure the speed of those of whom nothing is known."""
+        """See who is there at the start of a stage."""
         self._began = self._began or time.monotonic()
         for member in self.members.all:
-            member.misses, member.mute = 0, False
-        self.members.look(self.exchange.grid.get_node_ids())
-        overdue = self.exchange.overdue()
-        new = [i for i in self.members.unknown() if self.members.all[i].id not in overdue]
-        if new:
-            self._introduce(new, w)
-        if not self.clients.race:
-            self.members.leave_out(self.members.unknown())
+            member.misses, member.greeted = 0, False
+        self._greet(w)
         if not self.clock.present:
             raise NobodyAnswered(
                 "no node answered the probe: look at the nodes' own logs. Clients that are not "
@@ -135,7 +144,7 @@ class Fleet:
         steps = dict(zip(held.active.tolist(), held.tau.tolist(), strict=True))
         replies = [*answers.values()]
         p, tau_i = shares(replies), np.array([steps[i] for i in answers], float)
-        m = mean_message(replies)
+        m = mean_message(replies).astype(model.w.dtype)
         step = Step(
             eta=eta,
             gamma=gamma,
@@ -143,72 +152,133 @@ class Fleet:
             tau_harmonic=float(1 / (p / tau_i).sum()),
             share=float(sum(a.s for a in replies) / self.s[sorted(self.clock.present)].sum()),
         )
-        w, server = self.solver.server_step(model.w, model.server, m, step)
+        w, server = self.solver.server_step(model.w, self._server(model), m, step)
+        after = Model(w.astype(model.w.dtype), server, self.tracking.epoch)
         self.tracking.counted(answers, number, m)
         self._time_round(replies)
-        self._stop_tracking({i for i, m in enumerate(self.members.all) if m.misses >= MISSES})
-        self.members.look(self.exchange.grid.get_node_ids())
-        return Model(w.astype(model.w.dtype), server)
+        self._stop_tracking(i for i, m in enumerate(self.members.all) if m.misses >= MISSES)
+        self._greet(after.w)
+        return after
 
     def evaluate(self, model: Model) -> dict[str, float]:
         """Know no more of w."""
         return {}
 
-    def save(self, model: Model) -> dict[str, np.ndarray]:
-        """Return the arrays of a model, by name; the clients' states stay with them."""
-        return {"w": model.w} | (
-            {"server": model.server} if isinstance(model.server, np.ndarray) else {}
+    def ask_to_evaluate(
+        self, content: RecordDict, share: float, least: int, weight: str, rng: np.random.Generator
+    ) -> list[MetricRecord]:
+        """Return what some of the clients that are there find out about a model."""
+        overdue = self.exchange.overdue()
+        there = [self.members.all[i].id for i in sorted(self.clock.present)]
+        there = [id_ for id_ in there if id_ not in overdue]
+        count = min(max(int(share * len(there)), least), len(there))
+        replies = self.exchange.ask(
+            {int(id_): content for id_ in rng.choice(there, count, replace=False)},
+            EVALUATE,
+            self.deadlines.first(),
+            lambda content, seconds: read_metrics(content, weight),
+            needed=0,
+            hurry=True,
         )
+        return [metrics for metrics, _ in replies.values()]
+
+    def save(self, model: Model) -> dict[str, np.ndarray]:
+        """Return what of a model outlives the run: w; the clients' states do not."""
+        return {"w": model.w}
 
     def load(self, arrays: dict[str, np.ndarray]) -> Model:
         """Return the model of `save`; the solver's states start afresh, as at a stage start."""
-        w = arrays["w"]
-        if w.shape != self.w_0.shape:
+        if arrays["w"].shape != self.w_0.shape:
             raise BadInput("the checkpoint is of a model with other parameters")
         if self.tracking.needed:
             log(INFO, "the clients' states are gone with the old run: tracking restarts")
-        return Model(w, self.solver.start(w)[0])
+        return self._afresh(arrays["w"])
 
-    def _introduce(self, new: list[int], w: np.ndarray) -> None:
-        """Probe new clients, or let them race.
+    def _afresh(self, w: np.ndarray) -> Model:
+        return Model(w, self.solver.start(w)[0], self.tracking.epoch)
 
-        A race ends when the first stage's clients are known; the others' times count when they
-        come.
+    def _server(self, model: Model) -> Any:
+        """Return the solver's state at the server, which restarts with those at the clients."""
+        same = model.epoch == self.tracking.epoch
+        return model.server if same else self.solver.start(model.w)[0]
+
+    def _greet(self, w: np.ndarray) -> None:
+        """See who is there and ask strangers how fast they are, once in a stage.
+
+        Where nobody is known, as at the start, they are waited for: a race until the first
+        stage's clients are known. All others are heard when they answer.
         """
-        race, task = self.clients.race, self.clients.first_task(w)
-        first = self.participation.stages(len(new))[0] if len(new) == len(self.members.all) else 1
+        self.members.look(self.exchange.grid.get_node_ids())
+        strangers, owing = self.members.strangers(), self.exchange.owing()
+        nobody_known = set(strangers) == self.members.online
+        new = [i for i in strangers if not self.members.all[i].greeted]
+        new = [i for i in new if self.members.all[i].id not in owing]
+        if not new:
+            return
+        for i in new:
+            self.members.all[i].greeted = True
+        task = self.clients.first_task(w)
+        tasks = {self.members.all[i].id: task for i in new}
+        if not nobody_known:
+            self.exchange.send(tasks, self.clients.first_message)
+            return
         replies = self.exchange.ask(
-            {self.members.all[i].id: task for i in new},
+            tasks,
             self.clients.first_message,
             self.deadlines.first(),
-            lambda content, seconds: self.clients.read_first(content, w, seconds),
-            enough=first if race else None,
-            hurry=not race,
+            self.clients.profile,
+            enough=self.participation.stages(len(new))[0] if self.clients.race else None,
+            hurry=not self.clients.race,
         )
-        for id_, (profile, _) in replies.items():
-            self.members.introduce(self.members.numbers[id_], profile)
+        for id_, (profile, took) in replies.items():
+            self.members.introduce(self.members.numbers[id_], profile, took)
 
     def _ask(self, model: Model, planned: Round, measure: bool) -> tuple[Round, dict[int, Answer]]:
-        """Do one exchange; return the round as it was held and the replies that count."""
+        """Do one exchange; return the round as it was held and the replies that count.
+
+        With too few replies, others are asked in place of those who did not answer. A client
+        that lost its state makes all start afresh; one that does so twice has not answered.
+        """
         self._began = self._began or time.monotonic()
         failed: set[int] = set()
+        had_lost: set[int] = set()
+        held, answers = planned, dict[int, Answer]()
         while True:
-            held = self._fill(planned, failed)
-            needed = self._quorum_of(held)
+            self._wait_for_anyone(model.w, planned.number)
+            epoch, others = self.tracking.epoch, self._fill(planned, failed)
+            nobody_new = set(others.active.tolist()) <= answers.keys()
+            if nobody_new and epoch == self.tracking.epoch:
+                return held, answers
+            held, needed = others, max(1, math.ceil(self.quorum * len(others.active)))
             answers = self._one_exchange(model, held, measure, needed)
-            lost = self._hear(answers)
+            lost = self.tracking.heard({i: answer.applied for i, answer in answers.items()})
             if lost:
                 self.exchange.counts["lost states"] += len(lost)
                 self.tracking.restart(f"{self.members.called(lost)} lost the solver's state")
-                answers = self._one_exchange(model, held, measure, needed)
-                self._hear(answers)
+                failed |= had_lost.intersection(lost)
+                had_lost.update(lost)
+                answers = {}
+                continue
             self._drop_absurd(answers)
             for i in held.active.tolist():
                 member = self.members.all[i]
                 member.misses = 0 if i in answers else member.misses + 1
             if len(answers) >= needed:
                 return held, answers
-            failed |= set(held.active.tolist()) - answers.keys()
+            self.members.look(self.exchange.grid.get_node_ids())
+            failed |= (set(held.active.tolist()) - answers.keys()) & self.members.online
+
+    def _wait_for_anyone(self, w: np.ndarray, number: int) -> None:
+        """Give nodes that are all gone some time to come back."""
+        end = time.monotonic() + RETURN_SECONDS
+        while not self.clock.present:
+            if time.monotonic() > end:
+                raise NobodyAnswered(
+                    f"round {number + 1}: none of {len(self.members.all)} clients has been "
+                    f"connected for {RETURN_SECONDS:.0f} s"
+                )
+            time.sleep(LOOK_SECONDS)
+            self._greet(w)
 
     def _note_measurement(self, number: int, answers: dict[int, Answer]) -> Measurement | None:
         seen = measurement([*answers.values()])
@@ -216,20 +286,14 @@ class Fleet:
             self.measured.setdefault(number, seen)
         return seen
 
-    def _quorum_of(self, planned: Round) -> int:
-        return max(1, math.ceil(self.quorum * len(planned.active)))
-
     def _fill(self, planned: Round, failed: set[int]) -> Round:
         """Return the round with the next fastest in place of participants who are not there."""
         T, wanted = self.clock.T, planned.active.tolist()
         there = [i for i in self.clock.ranking.tolist() if i not in failed]
         overdue = self.exchange.overdue()
-        ready = [i for i in there if self.members.all[i].id not in overdue]
-        if len(ready) >= self._quorum_of(planned):
-            there = ready
+        there = [i for i in there if self.members.all[i].id not in overdue] or there
         stay = [i for i in wanted if i in there]
-        others = [i for i in there if i not in wanted and (self.clients.race or T[i] < math.inf)]
-        standing_in = others[: len(wanted) - len(stay)]
+        standing_in = [i for i in there if i not in wanted][: len(wanted) - len(stay)]
         active = np.array([*stay, *standing_in], int)
         self._stop_tracking((set(wanted) - set(stay)) | (self._standing_in - set(active.tolist())))
         self._standing_in = set(standing_in)
@@ -242,55 +306,48 @@ class Fleet:
             return planned
         return planned._replace(active=active, tau=self.work.steps(T[active], self.s[active]))
 
-    def _stop_tracking(self, out: set[int]) -> None:
+    def _stop_tracking(self, out: Iterable[int]) -> None:
         """Restart tracking where clients that have a state are out of it."""
         missing = [i for i in sorted(out) if self.tracking.holds(i)]
         if missing:
             self.tracking.restart(f"{self.members.called(missing)} takes no part any more")
 
-    def _hear(self, answers: dict[int, Answer]) -> list[int]:
-        return self.tracking.heard({i: answer.applied for i, answer in answers.items()})
-
     def _one_exchange(
         self, model: Model, planned: Round, measure: bool, needed: int
     ) -> dict[int, Answer]:
-        active = planned.active.tolist()
+        active, members = planned.active.tolist(), self.members.all
         means = [self.tracking.mean_for(i) for i in active]
-        tasks = self.clients.tasks(model, planned, means, measure)
+        tasks = self.clients.tasks(model.w, self._server(model), planned, means, measure)
+        overheads = np.array([members[i].overhead for i in active])
+        expected = float((self.clock.T[active] * planned.tau + overheads).max())
         replies = self.exchange.ask(
-            {self.members.all[i].id: task for i, task in zip(active, tasks, strict=True)},
+            {members[i].id: task for i, task in zip(active, tasks, strict=True)},
             TRAIN,
-            self.deadlines.of_round(float((self.clock.T[active] * planned.tau).max())),
+            self.deadlines.of_round(expected),
             lambda content, seconds: self.clients.read(content, model.w, measure, seconds),
             needed,
         )
-        if replies:
-            self.deadlines.overhead = max(took - answer.busy for answer, took in replies.values())
-        answers = {self.members.numbers[id_]: answer for id_, (answer, _) in replies.items()}
-        for i, answer in answers.items():
-            self.members.all[i].s = answer.s
-            self.clock.report(i, answer.seconds)
+        answers = {}
+        for i, tau in zip(active, planned.tau.tolist(), strict=True):
+            if members[i].id in replies:
+                answers[i], took = replies[members[i].id]
+                members[i].s = answers[i].s
+                members[i].overhead = max(0.0, took - tau * answers[i].seconds)
+                self.clock.report(i, answers[i].seconds)
         return dict(sorted(answers.items()))
 
     def _drop_absurd(self, answers: dict[int, Answer]) -> None:
         for i, norm in self._norms.absurd(answers).items():
-            log(
-                WARNING,
-                "%s: a message of absurd norm %.3g, dropped",
-                self.members.called([i]),
-                norm,
-            )
+            who = self.members.called([i])
+            log(WARNING, "%s: a message of absurd norm %.3g, dropped", who, norm)
             self.exchange.counts["malformed"] += 1
             del answers[i]
 
-    def _note_late(self, id_: int, content: RecordDict, seconds: float) -> None:
-        """Learn how fast a client is from a reply that comes too late for more."""
-        i = self.members.numbers[id_]
-        if self.clients.race or self.clock.reports[i]:
-            try:
-                self.clock.report(i, self.clients.read_late(content, seconds))
-            except BadReply as error:
-                log(WARNING, "%s: a late reply, malformed: %s", self.members.called([i]), error)
+    def _hear_late(self, sent: Sent, content: RecordDict, seconds: float) -> None:
+        """Learn how fast a client is from a reply that is of no other use."""
+        if sent.type != EVALUATE:
+            profile = self.clients.profile(content, seconds)
+            self.members.introduce(self.members.numbers[sent.node], profile, seconds)
 
     def _time_round(self, replies: list[Answer]) -> None:
         seconds, self._began = time.monotonic() - self._began, 0.0

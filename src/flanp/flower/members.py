@@ -20,59 +20,68 @@ class Member:
     """How logs, given speeds and checkpoints call it."""
     s: float = 1.0
     """How many samples it holds."""
+    overhead: float = 0.0
+    """Seconds that its latest reply took beyond its local steps."""
     misses: int = 0
     """Rounds in a row without a usable reply."""
-    mute: bool = False
-    """Whether it did not answer the probe; it is tried again at the next stage."""
+    greeted: bool = False
+    """Whether it was asked in this stage how fast it is."""
 
 
 @dataclass
 class Members:
-    """All clients that were ever seen; the clock knows their speeds and who is there."""
+    """All clients that were ever seen; the clock knows their speeds and who can take part."""
 
     clock: MeasuredClock
     speeds: Mapping[str, float] = field(default_factory=dict)
     """Seconds per step that are known, by name."""
+    strangers_too: bool = False
+    """Whether clients of which nothing is known can take part."""
     remembered: Mapping[str, list[float]] = field(default_factory=dict)
     """Reports of an interrupted run, by name."""
     all: list[Member] = field(default_factory=list)
     numbers: dict[int, int] = field(default_factory=dict)
     """The clients' numbers, by Flower's id."""
+    online: set[int] = field(default_factory=set)
 
     @property
     def s(self) -> np.ndarray:
         """How many samples each client holds."""
         return np.array([member.s for member in self.all])
 
-    def look(self, online: Iterable[int]) -> None:
-        """Note which nodes are connected; new ones become clients without a speed."""
-        there = set(online)
+    def look(self, ids: Iterable[int]) -> None:
+        """Note which nodes are connected; new ones become clients."""
+        there = set(ids)
         for id_ in sorted(there - self.numbers.keys()):
-            self.numbers[id_] = len(self.all)
+            i = self.numbers[id_] = len(self.all)
             self.all.append(Member(id_, str(id_)))
             self.clock.add()
-        self.clock.present = {
-            i for id_, i in self.numbers.items() if id_ in there and not self.all[i].mute
-        }
+            self._recall(i)
+        self.online = {self.numbers[id_] for id_ in there}
+        self.clock.present = {i for i in self.online if self.strangers_too or self.clock.knows(i)}
 
-    def unknown(self) -> list[int]:
+    def strangers(self) -> list[int]:
         """Return those who are there and of whose speed nothing is known."""
-        return [i for i in sorted(self.clock.present) if not self.clock.reports[i]]
+        return [i for i in sorted(self.online) if not self.clock.knows(i)]
 
-    def leave_out(self, mute: Iterable[int]) -> None:
-        """Do without those who did not answer the probe."""
-        for i in mute:
-            self.all[i].mute = True
-            self.clock.present.discard(i)
-
-    def introduce(self, i: int, profile: Profile) -> None:
-        """Note what a client's first reply says of it."""
+    def introduce(self, i: int, profile: Profile, took: float) -> None:
+        """Note what a reply says of a client, which came after some seconds."""
         member = self.all[i]
-        member.s, member.name = profile.s, profile.name or member.name
-        for report in (*self.remembered.get(member.name, ()), profile.seconds):
+        member.s, member.overhead = profile.s, took
+        if profile.name and profile.name != member.name:
+            member.name = profile.name
+            self._recall(i)
+        self.clock.report(i, profile.seconds)
+        if i in self.online:
+            self.clock.present.add(i)
+
+    def _recall(self, i: int) -> None:
+        """Make use of what was known of a client before."""
+        name = self.all[i].name
+        for report in self.remembered.get(name, ()):
             self.clock.report(i, report)
-        if member.name in self.speeds:
-            self.clock.known[i] = self.speeds[member.name]
+        if name in self.speeds:
+            self.clock.known[i] = self.speeds[name]
 
     def called(self, clients: Iterable[int]) -> str:
         """Return how logs call some clients."""

@@ -2,15 +2,22 @@
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from logging import WARNING
+from typing import Any
 
 import numpy as np
+from flwr.app import MetricRecord, RecordDict
+from flwr.common.logger import log
 
 from flanp.flower.wire import Answer
 from flanp.measurement import Measurement, noise
 
 ABSURD = 1e3
-"""A message this many times as long as the median of the latest ones is absurd."""
+"""A message this many times as long as the latest ones and as the median of its round is absurd."""
+
+Aggregate = Callable[[list[RecordDict], str], MetricRecord]
 
 
 def shares(answers: list[Answer]) -> np.ndarray:
@@ -22,14 +29,13 @@ def shares(answers: list[Answer]) -> np.ndarray:
 def mean_message(answers: list[Answer]) -> np.ndarray:
     """Return the clients' messages, averaged in double precision."""
     parts = zip(shares(answers), answers, strict=True)
-    mean = sum(p_i * a.m.astype(float) for p_i, a in parts)
-    return np.asarray(mean).astype(answers[0].m.dtype)
+    return np.asarray(sum(p_i * a.m.astype(float) for p_i, a in parts))
 
 
 def measurement(answers: list[Answer]) -> Measurement | None:
     """Return what the clients' gradients say of w, if all have sent one."""
     gradients = [a.g.astype(float) for a in answers if a.g is not None]
-    if len(gradients) < len(answers):
+    if len(gradients) < len(answers) or not answers:
         return None
     p, samples = shares(answers), float(sum(a.s for a in answers))
     g = sum(p_i * g_i for p_i, g_i in zip(p, gradients, strict=True))
@@ -45,17 +51,48 @@ def measurement(answers: list[Answer]) -> Measurement | None:
     )
 
 
+def average_metrics(
+    metrics: list[MetricRecord], aggregate: Aggregate, weight: str
+) -> MetricRecord | None:
+    """Return the average of the metrics that all clients have in the same form."""
+    if not metrics:
+        return None
+
+    def form(value: Any) -> int | None:
+        return len(value) if isinstance(value, list) else None
+
+    common = [
+        name
+        for name in metrics[0]
+        if all(name in m and form(m[name]) == form(metrics[0][name]) for m in metrics)
+    ]
+    contents = [
+        RecordDict({"metrics": MetricRecord({name: m[name] for name in common})}) for m in metrics
+    ]
+    try:
+        return aggregate(contents, weight)
+    except Exception as error:  # a user's function; a run must not end for its records
+        log(WARNING, "the clients' metrics cannot be averaged: %s", error)
+        return None
+
+
 @dataclass
 class UsualNorms:
-    """Knows how long messages usually are."""
+    """Knows how long messages are.
+
+    Those of a converged solver are short, and a fresh start makes all of them long at once: that
+    is why most of the round's are long enough to compare with.
+    """
 
     latest: deque[float] = field(default_factory=lambda: deque(maxlen=20))
 
     def absurd(self, answers: dict[int, Answer]) -> dict[int, float]:
         """Return the norms of the messages that are absurdly long, by client."""
         norms = {i: float(np.linalg.norm(a.m.astype(float))) for i, a in answers.items()}
-        usual = [*self.latest, *norms.values()]
-        limit = ABSURD * float(np.median(usual)) if len(usual) >= 3 else math.inf
+        if len(self.latest) + len(norms) < 3 or not norms:
+            limit = math.inf
+        else:
+            limit = ABSURD * max(float(np.median([*norms.values()])), *self.latest, 0.0)
         absurd = {i: norm for i, norm in norms.items() if 0 < limit < norm}
         self.latest.extend(norm for i, norm in norms.items() if i not in absurd)
         return absurd

@@ -17,7 +17,9 @@ from flanp.checkpoint import load_checkpoint, save_checkpoint
 from flanp.describe import describe
 from flanp.files import write_atomically, write_json
 from flanp.flower.fleet import Fleet
+from flanp.flower.replies import average_metrics, measurement
 from flanp.history import History, Row
+from flanp.streams import Stream, generator
 
 if TYPE_CHECKING:
     from flanp.flower.strategy import Flanp
@@ -53,6 +55,7 @@ class FlowerRun:
         self.history = History(about={**self.about, "metric": None, "ended": None})
         self.result = Result()
         self.evaluated: dict[str, float] = {}
+        self.took_part = 0
         if strategy.resume:
             self._resume()
         else:
@@ -74,7 +77,7 @@ class FlowerRun:
                 self._record(self.state)
                 if state.k > self.state.k:
                     self._ask_for_evaluation(self.state)
-                self.state = state
+                self.state, self.took_part = state, len(fleet.last)
                 self._count_metrics()
                 self._evaluate(state)
                 self._save()
@@ -114,7 +117,7 @@ class FlowerRun:
         row = Row(
             round=state.rounds,
             stage=state.k,
-            n=0 if state.active is None else len(state.active),
+            n=self.took_part,
             time=state.time,
             loss=self.evaluated.get("loss", nan if seen is None else seen.loss),
             grad_norm_sq=grad_norm_sq,
@@ -130,10 +133,11 @@ class FlowerRun:
         )
 
     def _reached(self, target: dict[str, float]) -> bool:
-        """Whether the target is met, by `evaluate_fn` or by the loss over all nodes."""
+        """Whether the target is met, by `evaluate_fn` or by the last stage's participants."""
         values = dict(self.evaluated)
-        seen = self.fleet.measured.get(self.state.rounds - 1)
-        if seen is not None and seen.clients >= len(self.fleet.clock.present):
+        seen, active = measurement([*self.fleet.last.values()]), self.state.active
+        sizes = self.method.participation.stages(len(self.fleet.clock.present))
+        if seen is not None and active is not None and len(active) >= sizes[-1]:
             values.setdefault("loss", seen.loss)
         return all(values.get(name, math.inf) <= value for name, value in target.items())
 
@@ -155,24 +159,26 @@ class FlowerRun:
     def _count_metrics(self) -> None:
         """Average what the clients reported."""
         replies = [answer.metrics for answer in self.fleet.last.values()]
-        common = set.intersection(*(set(metrics) for metrics in replies))
-        kept = [
-            RecordDict({"metrics": MetricRecord({k: m[k] for k in m if k in common})})
-            for m in replies
-        ]
-        key = self.strategy.weighted_by_key
-        self.result.train_metrics_clientapp[self.state.rounds] = (
-            self.strategy.train_metrics_aggr_fn(kept, key)
-        )
+        aggregate, key = self.strategy.train_metrics_aggr_fn, self.strategy.weighted_by_key
+        metrics = average_metrics(replies, aggregate, key)
+        if metrics is not None:
+            self.result.train_metrics_clientapp[self.state.rounds] = metrics
 
     def _ask_for_evaluation(self, state: State) -> None:
-        if not self.strategy.fraction_evaluate:
+        strategy = self.strategy
+        if not strategy.fraction_evaluate:
             return
-        strategy, grid = self.strategy, self.fleet.exchange.grid
         arrays = self.fleet.clients.names.record(state.model.w)
-        messages = strategy.configure_evaluate(state.rounds, arrays, self.evaluate_config, grid)
-        replies = grid.send_and_receive(messages, timeout=self.fleet.deadlines.longest)
-        metrics = strategy.aggregate_evaluate(state.rounds, replies)
+        config = ConfigRecord({**self.evaluate_config, "server-round": state.rounds})
+        replies = self.fleet.ask_to_evaluate(
+            RecordDict({strategy.arrayrecord_key: arrays, strategy.configrecord_key: config}),
+            strategy.fraction_evaluate,
+            strategy.min_evaluate_nodes,
+            strategy.weighted_by_key,
+            generator(strategy.seed, Stream.EVALUATION, state.rounds),
+        )
+        aggregate = strategy.evaluate_metrics_aggr_fn
+        metrics = average_metrics(replies, aggregate, strategy.weighted_by_key)
         if metrics is not None:
             self.result.evaluate_metrics_clientapp[state.rounds] = metrics
 
@@ -186,9 +192,9 @@ class FlowerRun:
     def _resume(self) -> None:
         assert self.folder is not None
         self.state = load_checkpoint(self.folder, self.fleet, self.about)
-        self.history.rows = [
-            row for row in History.load(self.folder).rows if row.round < self.state.rounds
-        ]
+        rows = History.load(self.folder).rows
+        self.history.rows = [row for row in rows if row.round < self.state.rounds]
+        self.took_part = 0 if self.state.active is None else len(self.state.active)
         if (self.folder / FLEET).exists():
             self.fleet.members.load(json.loads((self.folder / FLEET).read_text("utf-8")))
         log(INFO, "resumed after round %d, stage %d", self.state.rounds, self.state.k + 1)

@@ -79,8 +79,8 @@ class Flanp(FlowerFedAvg):
             deadline: seconds that a round may take; from the observed times if left out.
             quorum: share of the participants who must have answered by then.
             speeds: seconds per step, by client, where they are known and need no measuring.
-            target: for instance {"loss": 0.3}, of the participants or of `evaluate_fn`; the run
-                ends there.
+            target: for instance {"loss": 0.3}, of the last stage's participants or of
+                `evaluate_fn`; the run ends there.
             seed: of everything random.
             save: folder for the history and a checkpoint after each round.
             resume: go on with the run in that folder.
@@ -101,6 +101,9 @@ class Flanp(FlowerFedAvg):
         if isinstance(stop, StatisticalAccuracy) and None in (stop.mu, stop.c):
             raise BadInput("StatisticalAccuracy: mu and c of your loss are not known; give both")
         self.plain = solver is None
+        theirs = {"weighted_by_key", "arrayrecord_key", "configrecord_key"} & fedavg.keys()
+        if theirs and not self.plain:
+            raise BadInput(f"{', '.join(sorted(theirs))}: only for plain clients, without a solver")
         if self.plain and work is not None:
             raise BadInput("plain clients decide on their local steps: `work` needs a solver")
         if solver is not None:
@@ -155,13 +158,19 @@ class Flanp(FlowerFedAvg):
         names = names_of(initial_arrays)
         config = train_config or ConfigRecord()
         solver, work = self.method.solver, self.method.work
+        clients = (
+            PlainClients(
+                names, config, self.weighted_by_key, (self.arrayrecord_key, self.configrecord_key)
+            )
+            if self.plain
+            else FlanpClients(names, config, solver, work, self.seed)
+        )
         self._wait_for_nodes(grid, timeout)
+        self.method.participation.check(len(list(grid.get_node_ids())))
         fleet = Fleet(
             exchange=Exchange(grid),
-            clients=PlainClients(names, self.weighted_by_key, config)
-            if self.plain
-            else FlanpClients(names, config, solver, work, self.seed),
-            members=Members(MeasuredClock(self.seed), self.speeds),
+            clients=clients,
+            members=Members(MeasuredClock(self.seed), self.speeds, strangers_too=self.plain),
             solver=solver,
             work=work,
             participation=self.method.participation,

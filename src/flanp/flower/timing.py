@@ -30,12 +30,15 @@ class MeasuredClock:
 
     def add(self) -> None:
         """Add a client of which nothing is known yet."""
-        self.present.add(len(self.reports))
         self.reports.append(deque(maxlen=MEMORY))
 
     def report(self, client: int, seconds: float) -> None:
         """Note the seconds per step of a round."""
         self.reports[client].append(seconds)
+
+    def knows(self, client: int) -> bool:
+        """Whether a client's speed is known."""
+        return client in self.known or bool(self.reports[client])
 
     @property
     def T(self) -> np.ndarray:
@@ -60,19 +63,17 @@ class MeasuredClock:
 
 @dataclass
 class Deadlines:
-    """How many seconds the clients get for a round."""
+    """How many seconds the clients get."""
 
     given: float | None = None
     longest: float = FIRST_DEADLINE
-    overhead: float | None = None
-    """Most seconds that a reply of the latest exchange took beyond the client's own work."""
 
     def first(self) -> float:
         """Return the deadline while nothing is known."""
         return self.given or min(FIRST_DEADLINE, self.longest)
 
-    def of_round(self, work: float) -> float:
-        """Return the deadline where the slowest participant is expected to work so long."""
-        if self.given is not None or self.overhead is None or not math.isfinite(work):
+    def of_round(self, expected: float) -> float:
+        """Return the deadline where the slowest participant should need so long."""
+        if self.given is not None or not math.isfinite(expected):
             return self.first()
-        return min(max(LEAST_DEADLINE, PATIENCE * (work + self.overhead)), self.longest)
+        return min(max(LEAST_DEADLINE, PATIENCE * expected), self.longest)

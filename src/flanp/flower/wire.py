@@ -13,7 +13,7 @@ from flanp.describe import describe
 from flanp.flower.vectors import Names
 from flanp.solvers import Solver
 
-TRAIN, PROFILE = "train", "query.profile"
+TRAIN, EVALUATE, PROFILE = "train", "evaluate", "query.profile"
 SAMPLES, SECONDS, BUSY = "num-examples", "seconds-per-step", "seconds-busy"
 
 
@@ -58,7 +58,7 @@ class Answer(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """What a client's first reply says of it."""
+    """What a reply says of the client."""
 
     s: float
     seconds: float
@@ -123,10 +123,17 @@ def read_answer(content: RecordDict, names: Names, measure: bool) -> Answer:
 
 
 def read_profile(content: RecordDict) -> Profile:
-    """Return what a client's reply to the probe says of it."""
+    """Return what a client's reply, to a probe or a task, says of it."""
     metrics = _only(content, MetricRecord)
-    who = int(number(metrics, "client", None))
-    return Profile(positive(metrics, SAMPLES), seconds_per_step(content, None), str(who))
+    name = str(int(number(metrics, "client", None))) if "client" in metrics else None
+    return Profile(positive(metrics, SAMPLES), seconds_per_step(content, None), name)
+
+
+def read_metrics(content: RecordDict, weight: str) -> MetricRecord:
+    """Return a reply's metrics, which must say how much the client counts."""
+    metrics = _only(content, MetricRecord)
+    positive(metrics, weight)
+    return metrics
 
 
 def seconds_per_step(content: RecordDict, otherwise: float | None) -> float:
@@ -138,7 +145,7 @@ def seconds_per_step(content: RecordDict, otherwise: float | None) -> float:
 
 
 def read_model(
-    content: RecordDict, names: Names, weight: str, w: np.ndarray, seconds: float
+    content: RecordDict, names: Names, weight: str, w: np.ndarray | float, seconds: float
 ) -> Answer:
     """Return what a plain FedAvg client's local model w_i says: the update w - w_i."""
     arrays, metrics = _only(content, ArrayRecord), _only(content, MetricRecord)
