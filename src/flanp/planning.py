@@ -109,6 +109,7 @@ def plan(
     require(kappa >= 1, "kappa", kappa, "1 or more")
     require(start > 0, "start", start, "a positive number")
     require(tau > 0, "tau", tau, "a positive number")
+    Flanp(n0, growth).check(clients)
     ids = [str(i) for i in range(clients)]
     fixed = isinstance(speeds, Measured | Homogeneous)
     rng = generator(seed, Stream.SPEEDS)
