@@ -17,8 +17,8 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --ignore tests/deployment
 
 test-flower: $(VENV)/.flower
-	$(BIN)/python -m pytest -rP tests/deployment/test_overhead.py
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
+	$(BIN)/python -m pytest tests/deployment/test_overhead.py
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 8 \
 		--ignore tests/deployment/test_overhead.py \
 		tests/deployment/test_stragglers.py tests/deployment tests/test_flower.py src/flanp/flower
 
