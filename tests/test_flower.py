@@ -123,6 +123,14 @@ def test_the_fleet_does_what_the_simulator_does(solver, participation, stop):
         np.testing.assert_allclose(gradients, expected, rtol=1e-4)
 
 
+def test_the_gradient_over_all_is_recorded_where_all_have_sent_theirs():
+    run = strategy(stop=GradientNoise(at_most=2))
+    run.start(fleet(N=2), W_0, num_rounds=4)
+    known = np.isfinite(run.history.column("grad_norm_sq"))
+    assert [row.n for row in run.history.rows] == [0, 1, 1, 2, 2]
+    np.testing.assert_array_equal(known, [False, False, False, True, False])
+
+
 def test_one_exchange_serves_a_round_and_its_measurement():
     run = strategy(stop=GradientNoise(at_most=2))
     run.start(fleet(), W_0, num_rounds=6)

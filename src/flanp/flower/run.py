@@ -112,15 +112,16 @@ class FlowerRun:
         if self.history.rows and self.history.rows[-1].round >= state.rounds:
             return
         seen = self.fleet.measured.get(state.rounds)
-        nan = math.nan
+        nan, there = math.nan, len(self.fleet.clock.present)
         grad_norm_sq = nan if seen is None else seen.grad_norm_sq
+        of_all = seen is not None and seen.clients == there and not self.strategy.plain
         row = Row(
             round=state.rounds,
             stage=state.k,
             n=self.took_part,
             time=state.time,
             loss=self.evaluated.get("loss", nan if seen is None else seen.loss),
-            grad_norm_sq=grad_norm_sq,
+            grad_norm_sq=grad_norm_sq if of_all else nan,
             stage_grad_norm_sq=grad_norm_sq,
             waiting=state.waiting,
             metric=self.evaluated.get("metric"),
@@ -129,7 +130,7 @@ class FlowerRun:
         log(
             INFO,
             "round %d: stage %d, %d of %d nodes, %.1f s, loss %.4g",
-            *(row.round, row.stage + 1, row.n, len(self.fleet.clock.present), row.time, row.loss),
+            *(row.round, row.stage + 1, row.n, there, row.time, row.loss),
         )
 
     def _reached(self, target: dict[str, float]) -> bool:
