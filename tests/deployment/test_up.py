@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'flanp[flower]'")
 
 from flanp.checks import BadInput
-from flanp.flower.deployment import Deployment
 from flanp.flower.up import example_app, parse_slow, run_config
 from flanp.history import History
 
@@ -72,20 +71,6 @@ def test_up_runs_the_example_and_leaves_nothing_running(tmp_path):
     output, _ = again.communicate(timeout=60)
     assert again.returncode == 2
     assert "--overwrite" in output
-
-
-@pytest.mark.parametrize("name", ["flower-numpy", "flower-pytorch"])
-def test_the_examples_run_on_the_simulation_runtime_too(name, tmp_path):
-    if name == "flower-pytorch":
-        pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'flanp[torch]'")
-    app = Path(__file__).parents[2] / "examples" / name
-    with Deployment(tmp_path, simulated=4) as deployment:
-        process = deployment.run(app, {"num-rounds": 3, "save": str(tmp_path / "run")})
-        process.wait(240)
-        assert (tmp_path / "run" / "model.safetensors").exists(), deployment.log("run")[-4000:]
-    history = History.load(tmp_path / "run")
-    assert history.about["ended"] == "limit of 3 rounds"
-    assert history.rows[-1].loss < history.rows[0].loss
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
