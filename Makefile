@@ -20,7 +20,8 @@ test-flower: $(VENV)/.flower
 	$(BIN)/python -m pytest tests/deployment/test_overhead.py
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 8 \
 		--ignore tests/deployment/test_overhead.py \
-		tests/deployment/test_stragglers.py tests/deployment tests/test_flower.py src/flanp/flower
+		$(addprefix tests/deployment/test_,stragglers.py deployment.py resume.py up.py) \
+		tests/deployment tests/test_flower.py src/flanp/flower
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

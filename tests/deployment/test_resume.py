@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'flanp[flower]'")
 
+from flanp.flower.leftovers import living_in
 from fleet.task import loss_over
 
 from scenarios import found, lines, run, wait_for, with_nodes
@@ -42,6 +43,7 @@ def test_runs_outlive_their_superlink(tmp_path):
             started[solver] = start(deployment, "again", solver, resume=True)
         again = {s: result(deployment, "again", s, started[s]) for s in SOLVERS}
         log = deployment.log("again-FedGATE")
+    assert not living_in(tmp_path / "first" / "flwr")
     for solver in SOLVERS:
         assert again[solver]["rounds"] == whole["rounds"] == list(range(ROUNDS + 1))
     np.testing.assert_array_equal(again["FedAvg"]["model"], whole["model"])

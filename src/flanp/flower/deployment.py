@@ -16,20 +16,9 @@ from typing import Any
 
 from flanp.checks import BadInput
 from flanp.flower.keys import make_certificates, make_node_key
+from flanp.flower.leftovers import kill_all, signal_group
 
 CONNECTION = "flanp"
-WATCHDOG = """
-import os, signal, sys, time
-groups = [int(line) for line in sys.stdin]
-for number in (signal.SIGTERM, signal.SIGKILL):
-    for group in groups:
-        try:
-            os.killpg(group, number)
-        except ProcessLookupError:
-            pass
-    time.sleep(3)
-"""
-"""Reads the process groups that were started; when their starter is gone, ends them."""
 READY_SECONDS = 120.0
 GRACE_SECONDS = 8.0
 
@@ -55,7 +44,9 @@ class Deployment:
         if not (self.folder / "certificates").exists():
             make_certificates(self.folder / "certificates")
         self._watchdog = subprocess.Popen(
-            [sys.executable, "-c", WATCHDOG], stdin=subprocess.PIPE, start_new_session=True
+            [sys.executable, "-m", "flanp.flower.leftovers", str(self._home)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
         )
         try:
             self.start_superlink()
@@ -75,6 +66,7 @@ class Deployment:
     def close(self) -> None:
         """Stop every process."""
         self.stop(*reversed(self.processes))
+        kill_all(self._home)
         self._watchdog.kill()
         self._watchdog.communicate()
 
@@ -85,18 +77,22 @@ class Deployment:
         return {
             **os.environ,
             "PATH": commands + os.pathsep + os.environ.get("PATH", ""),
-            "FLWR_HOME": str(self.folder / "flwr"),
+            "FLWR_HOME": str(self._home),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "PYTHONUNBUFFERED": "1",
         }
+
+    @property
+    def _home(self) -> Path:
+        return self.folder / "flwr"
 
     def start_superlink(self) -> None:
         """Start the SuperLink and wait until it answers."""
         self.port = self.port or free_port()
         address = f"127.0.0.1:{self.port}"
         trust = f'root-certificates = "{self._certificate("ca.crt")}"'
-        (self.folder / "flwr" / "config.toml").write_text(
+        (self._home / "config.toml").write_text(
             f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
             f'address = "{address}"\n{"insecure = true" if self.simulated else trust}\n'
         )
@@ -176,21 +172,21 @@ class Deployment:
         return done.stdout
 
     def kill(self, name: str) -> None:
-        """Kill a process and its children at once, as a power cut would."""
+        """Kill a process and its group at once, as a power cut would."""
         process = self.processes.pop(name)
-        _signal(process, signal.SIGKILL)
+        signal_group(process.pid, signal.SIGKILL)
         process.wait()
 
     def stop(self, *names: str) -> None:
         """Ask processes and their children to end; after some seconds, end them."""
         processes = [self.processes.pop(name) for name in names]
         for process in processes:
-            _signal(process, signal.SIGTERM)
+            signal_group(process.pid, signal.SIGTERM)
         end = time.monotonic() + GRACE_SECONDS
         for process in processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, end - time.monotonic()))
-            _signal(process, signal.SIGKILL)
+            signal_group(process.pid, signal.SIGKILL)
             process.wait()
 
     def _start(self, name: str, command: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -251,11 +247,6 @@ def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
-
-
-def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
 
 
 def _toml(value: Any) -> str:
