@@ -69,6 +69,20 @@ def strategy(solver=FedGATE(eta=0.05), **options):  # noqa: B008
     return Flanp(solver, **options)
 
 
+def asked_to_train(grid):
+    return [id_ for id_, message in grid.log if message.metadata.message_type == "train"]
+
+
+def joining(node, after):
+    """Return an `evaluate_fn` that lets a node come after some rounds."""
+    node.online = False
+
+    def join(round_, arrays):
+        node.online = round_ >= after
+
+    return join
+
+
 def w_of(result):
     return result.arrays["w"].numpy()
 
@@ -235,7 +249,7 @@ def test_a_substitute_that_leaves_takes_its_tracking_variable_with_it():
 
     run = strategy(stop=FixedRounds(9), n0=2)
     run.start(grid, W_0, num_rounds=9, evaluate_fn=away)
-    trained = [id_ for id_, m in grid.log if m.metadata.message_type == "train"]
+    trained = asked_to_train(grid)
     assert trained[:7] == [101, 102, 101, 102, 102, 102, 100]
     last = {id_: delta for id_, delta in deltas(grid).items() if id_ in (101, 102)}
     np.testing.assert_allclose(sum(last.values()), 0, atol=1e-6)
@@ -332,7 +346,7 @@ def test_a_client_that_is_late_is_asked_again_when_it_has_answered(monkeypatch):
 
     run = strategy(stop=FixedRounds(6), n0=2, quorum=0.5, deadline=0.1)
     run.start(grid, W_0, num_rounds=6, evaluate_fn=deliver)
-    trained = [id_ for id_, m in grid.log if m.metadata.message_type == "train"]
+    trained = asked_to_train(grid)
     pairs = [{*trained[i : i + 2]} for i in range(0, len(trained), 2)]
     assert pairs == [{101, 102}] * 2 + [{102, 100}] * 2 + [{101, 102}] * 2
     assert run.history.about["counts"]["late"] == 1
@@ -345,7 +359,7 @@ def test_a_client_that_never_answers_is_tried_again_after_a_while(monkeypatch):
     grid.nodes[101].faults.extend([None, "silent"])
     run = strategy(FedAvg(eta=0.05), participation=Everyone(), stop=Never(), deadline=0.1)
     run.start(grid, W_0, num_rounds=3)
-    trained = [id_ for id_, m in grid.log if m.metadata.message_type == "train"]
+    trained = asked_to_train(grid)
     assert trained.count(101) == 3
 
 
@@ -372,7 +386,7 @@ def test_those_who_owe_a_reply_are_asked_where_nobody_else_is_left(monkeypatch):
 
     run = strategy(FedAvg(eta=0.05), participation=Everyone(), stop=Never(), deadline=0.05)
     run.start(grid, W_0, num_rounds=2, evaluate_fn=leave)
-    trained = [id_ for id_, m in grid.log if m.metadata.message_type == "train"]
+    trained = asked_to_train(grid)
     assert trained == [101, 100, 101]
 
 
@@ -403,7 +417,7 @@ def test_the_next_fastest_takes_the_place_of_a_dead_participant():
 
     run = strategy(stop=FixedRounds(3), n0=1)
     run.start(grid, W_0, num_rounds=3, evaluate_fn=die)
-    trained = [id_ for id_, m in grid.log if m.metadata.message_type == "train"]
+    trained = asked_to_train(grid)
     assert trained == [101, 102, 102]
 
 
@@ -430,40 +444,22 @@ def test_too_few_nodes_are_not_waited_for_without_end():
 
 def test_a_node_that_joins_is_measured_and_takes_part():
     grid = fleet(N=4)
-    late = grid.nodes[103]
-    late.online = False
-
-    def join(round_, arrays):
-        late.online = round_ >= 2
-
     run = strategy(stop=FixedRounds(2))
-    run.start(grid, W_0, num_rounds=30, evaluate_fn=join)
+    run.start(grid, W_0, num_rounds=30, evaluate_fn=joining(grid.nodes[103], after=2))
     assert [row.n for row in run.history.rows] == [0, 1, 1, 2, 2, 4, 4]
 
 
 def test_a_node_that_joins_in_the_last_stage_makes_another():
     grid = fleet(N=3)
-    late = grid.nodes[102]
-    late.online = False
-
-    def join(round_, arrays):
-        late.online = round_ >= 1
-
     run = strategy(stop=FixedRounds(3), participation=Everyone())
-    run.start(grid, W_0, num_rounds=30, evaluate_fn=join)
+    run.start(grid, W_0, num_rounds=30, evaluate_fn=joining(grid.nodes[102], after=1))
     assert [row.n for row in run.history.rows] == [0, 2, 2, 2, 3, 3, 3]
 
 
 def test_a_node_that_joins_a_run_to_a_target_takes_part():
     grid = fleet(N=3)
-    late = grid.nodes[102]
-    late.online = False
-
-    def join(round_, arrays):
-        late.online = round_ >= 2
-
     run = strategy(participation=Everyone(), stop=Never(), target={"loss": -1.0})
-    run.start(grid, W_0, num_rounds=5, evaluate_fn=join)
+    run.start(grid, W_0, num_rounds=5, evaluate_fn=joining(grid.nodes[102], after=2))
     assert [row.n for row in run.history.rows] == [0, 2, 2, 2, 2, 3]
 
 
@@ -471,14 +467,9 @@ def test_a_node_that_joins_a_run_to_a_target_takes_part():
 def test_a_node_that_joins_and_fails_is_asked_once_in_a_stage(target):
     grid = fleet(N=3)
     mute = grid.nodes[102]
-    mute.online = False
     mute.faults.extend(["crash"] * 100)
-
-    def join(round_, arrays):
-        mute.online = round_ >= 1
-
     run = strategy(stop=FixedRounds(2), participation=Everyone(), target=target)
-    run.start(grid, W_0, num_rounds=8, evaluate_fn=join)
+    run.start(grid, W_0, num_rounds=8, evaluate_fn=joining(mute, after=1))
     assert {(row.stage, row.n) for row in run.history.rows[1:]} == {(0, 2)}
     assert [id_ for id_, _ in grid.log].count(mute.id) == 1
 
@@ -570,7 +561,7 @@ def test_a_stage_begins_with_replies_of_its_own():
     grid = fleet(N=4)
     run.start(grid, W_0, num_rounds=5)
     assert [row.n for row in run.history.rows] == [0, 2, 2, 2, 4, 4]
-    trained = [id_ for id_, m in grid.log if m.metadata.message_type == "train"]
+    trained = asked_to_train(grid)
     assert trained.count(103) == 2
     assert run.history.about["counts"] == {"exchanges": 1 + 5 + 1}
 
@@ -582,7 +573,7 @@ def test_ranking_is_measured_by_the_clients_and_one_odd_round_does_not_move_it()
     grid.nodes[101].faults.extend([send(seconds_per_step=9.0), send(seconds=0.01)])
     run = strategy(stop=FixedRounds(3), speeds=None, n0=1)
     run.start(grid, W_0, num_rounds=6)
-    trained = [id_ for id_, m in grid.log if m.metadata.message_type == "train"]
+    trained = asked_to_train(grid)
     assert trained[:5] == [101, 101, 101, 101, 102]
 
 

@@ -11,11 +11,11 @@ APP = Path(__file__).parent / "app"
 
 
 @contextlib.contextmanager
-def with_nodes(folder, count, **config):
-    """Start a deployment; a setting is one for all nodes or a tuple with each one's."""
+def with_nodes(folder, count, slow=None):
+    """Start a deployment; `slow` has the seconds by which each node is slower."""
     with Deployment(folder) as deployment:
         for i in range(count):
-            deployment.start_node(i, node_config(i, count, **config))
+            deployment.start_node(i, node_config(i, count, slow))
         deployment.wait_for_nodes(count)
         yield deployment
 

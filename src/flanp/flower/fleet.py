@@ -19,7 +19,7 @@ from flanp.flower.members import Members
 from flanp.flower.replies import UsualNorms, mean_message, measurement, shares
 from flanp.flower.timing import Deadlines, MeasuredClock
 from flanp.flower.tracking import Tracking
-from flanp.flower.wire import EVALUATE, TRAIN, Answer, read_metrics
+from flanp.flower.wire import EVALUATE, TRAIN, Answer, Profile, read_metrics
 from flanp.measurement import Measurement
 from flanp.participation import Participation
 from flanp.solvers import Solver, Step
@@ -62,6 +62,8 @@ class Fleet:
     """Whether to ask for loss and gradient in rounds that no stage rule looks at, too."""
     last: dict[int, Answer] = field(default_factory=dict)
     """The replies of the latest round, by client."""
+    latest: Measurement | None = None
+    """What those replies say of the model they were sent."""
     measured: dict[int, Measurement] = field(default_factory=dict)
     """By number of rounds done, the participants' loss and gradient at the model they led to."""
     _prepared: tuple[np.ndarray, Round, dict[int, Answer]] | None = None
@@ -120,9 +122,9 @@ class Fleet:
             )
         held, answers = self._ask(model, upcoming, measure=True)
         self._prepared = (model.w, held, answers)
-        seen = self._note_measurement(upcoming.number, answers)
-        assert seen is not None
-        return seen, None
+        self._note_measurement(upcoming.number, answers)
+        assert self.latest is not None
+        return self.latest, None
 
     def round(
         self,
@@ -168,9 +170,8 @@ class Fleet:
         self, content: RecordDict, share: float, least: int, weight: str, rng: np.random.Generator
     ) -> list[MetricRecord]:
         """Return what some of the clients that are there find out about a model."""
-        overdue = self.exchange.overdue()
-        there = [self.members.all[i].id for i in sorted(self.clock.present)]
-        there = [id_ for id_ in there if id_ not in overdue]
+        ready = self.members.without(sorted(self.clock.present), self.exchange.overdue())
+        there = [self.members.all[i].id for i in ready]
         count = min(max(int(share * len(there)), least), len(there))
         replies = self.exchange.ask(
             {int(id_): content for id_ in rng.choice(there, count, replace=False)},
@@ -209,10 +210,10 @@ class Fleet:
         stage's clients are known. All others are heard when they answer.
         """
         self.members.look(self.exchange.grid.get_node_ids())
-        strangers, owing = self.members.strangers(), self.exchange.owing()
+        strangers = self.members.strangers()
         nobody_known = set(strangers) == self.members.online
         new = [i for i in strangers if not self.members.all[i].greeted]
-        new = [i for i in new if self.members.all[i].id not in owing]
+        new = self.members.without(new, self.exchange.owing())
         if not new:
             return
         for i in new:
@@ -280,18 +281,16 @@ class Fleet:
             time.sleep(LOOK_SECONDS)
             self._greet(w)
 
-    def _note_measurement(self, number: int, answers: dict[int, Answer]) -> Measurement | None:
-        seen = measurement([*answers.values()])
-        if seen is not None:
-            self.measured.setdefault(number, seen)
-        return seen
+    def _note_measurement(self, number: int, answers: dict[int, Answer]) -> None:
+        self.latest = measurement([*answers.values()])
+        if self.latest is not None:
+            self.measured.setdefault(number, self.latest)
 
     def _fill(self, planned: Round, failed: set[int]) -> Round:
         """Return the round with the next fastest in place of participants who are not there."""
         T, wanted = self.clock.T, planned.active.tolist()
         there = [i for i in self.clock.ranking.tolist() if i not in failed]
-        overdue = self.exchange.overdue()
-        there = [i for i in there if self.members.all[i].id not in overdue] or there
+        there = self.members.without(there, self.exchange.overdue()) or there
         stay = [i for i in wanted if i in there]
         standing_in = [i for i in there if i not in wanted][: len(wanted) - len(stay)]
         active = np.array([*stay, *standing_in], int)
@@ -331,9 +330,8 @@ class Fleet:
         for i, tau in zip(active, planned.tau.tolist(), strict=True):
             if members[i].id in replies:
                 answers[i], took = replies[members[i].id]
-                members[i].s = answers[i].s
-                members[i].overhead = max(0.0, took - tau * answers[i].seconds)
-                self.clock.report(i, answers[i].seconds)
+                profile = Profile(answers[i].s, answers[i].seconds)
+                self.members.introduce(i, profile, max(0.0, took - tau * profile.seconds))
         return dict(sorted(answers.items()))
 
     def _drop_absurd(self, answers: dict[int, Answer]) -> None:

@@ -64,10 +64,10 @@ class Members:
         """Return those who are there and of whose speed nothing is known."""
         return [i for i in sorted(self.online) if not self.clock.knows(i)]
 
-    def introduce(self, i: int, profile: Profile, took: float) -> None:
-        """Note what a reply says of a client, which came after some seconds."""
+    def introduce(self, i: int, profile: Profile, overhead: float) -> None:
+        """Note what a reply says of a client, and what it took beyond the client's steps."""
         member = self.all[i]
-        member.s, member.overhead = profile.s, took
+        member.s, member.overhead = profile.s, overhead
         if profile.name and profile.name != member.name:
             member.name = profile.name
             self._recall(i)
@@ -82,6 +82,10 @@ class Members:
             self.clock.report(i, report)
         if name in self.speeds:
             self.clock.known[i] = self.speeds[name]
+
+    def without(self, clients: Iterable[int], ids: set[int]) -> list[int]:
+        """Return the clients whose nodes are not among some."""
+        return [i for i in clients if self.all[i].id not in ids]
 
     def called(self, clients: Iterable[int]) -> str:
         """Return how logs call some clients."""

@@ -35,7 +35,7 @@ def mean_message(answers: list[Answer]) -> np.ndarray:
 def measurement(answers: list[Answer]) -> Measurement | None:
     """Return what the clients' gradients say of w, if all have sent one."""
     gradients = [a.g.astype(float) for a in answers if a.g is not None]
-    if len(gradients) < len(answers) or not answers:
+    if len(gradients) < len(answers):
         return None
     p, samples = shares(answers), float(sum(a.s for a in answers))
     g = sum(p_i * g_i for p_i, g_i in zip(p, gradients, strict=True))

@@ -17,7 +17,7 @@ from flanp.checkpoint import load_checkpoint, save_checkpoint
 from flanp.describe import describe
 from flanp.files import write_atomically, write_json
 from flanp.flower.fleet import Fleet
-from flanp.flower.replies import average_metrics, measurement
+from flanp.flower.replies import average_metrics
 from flanp.history import History, Row
 from flanp.streams import Stream, generator
 
@@ -136,7 +136,7 @@ class FlowerRun:
     def _reached(self, target: dict[str, float]) -> bool:
         """Whether the target is met, by `evaluate_fn` or by the last stage's participants."""
         values = dict(self.evaluated)
-        seen, active = measurement([*self.fleet.last.values()]), self.state.active
+        seen, active = self.fleet.latest, self.state.active
         sizes = self.method.participation.stages(len(self.fleet.clock.present))
         if seen is not None and active is not None and len(active) >= sizes[-1]:
             values.setdefault("loss", seen.loss)
