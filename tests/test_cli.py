@@ -108,7 +108,7 @@ def test_compare_prints_a_table_and_draws_curves(flanp, tmp_path):
         ),
         (
             ["run", "small.toml", "--set", "data.clients=0"],
-            "data.clients = 0: it must be 1 or more",
+            "data.clients = 0: it must be a whole number from 1 to",
         ),
         (["run", "small.toml", "--resume"], "no checkpoint to resume from"),
         (["run", "small.toml", "--out", "small.toml"], "cannot be written to"),

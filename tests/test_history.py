@@ -25,7 +25,7 @@ def test_saved_and_loaded_back_without_loss(tmp_path):
 
 
 def test_time_to_a_target_is_the_first_round_at_or_under_it():
-    history = History(ROWS)
+    history = History(ROWS, {"higher_is_better": False})
     assert history.time_to(loss=2.0) == 0
     assert history.time_to(loss=0.5) == 1 / 3 + 30
     assert history.rounds_to(loss=0.6) == 2
@@ -38,7 +38,7 @@ def test_time_to_a_target_is_the_first_round_at_or_under_it():
 def test_bad_targets():
     with pytest.raises(BadInput, match="did you mean 'loss'"):
         History(ROWS).time_to(los=1.0)
-    with pytest.raises(BadInput, match="give one target"):
+    with pytest.raises(BadInput, match="it must be one level"):
         History(ROWS).time_to(loss=1.0, metric=2.0)
     with pytest.raises(BadInput, match="no column 'lost'"):
         History(ROWS).column("lost")

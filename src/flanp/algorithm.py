@@ -68,14 +68,14 @@ def flanp(
         if k > state.k or state.r == 0:
             state = state._replace(model=engine.restart(state.model), k=k, r=0)
         ranking = clock.ranking
-        N, sizes = len(ranking), method.participation.stages(len(ranking))
+        N, sizes = len(ranking), method.participation.sizes(len(ranking))
         n = sizes[min(k, len(sizes) - 1)]
         stage = Stage(k, max(k + 1, len(sizes)), n, N)
         eta_n, gamma_n = method.solver.step_sizes(stage)
         while True:
             rng = generator(clock.seed, Stream.PARTICIPATION, state.rounds)
-            active = method.participation.select(n, ranking, rng)
-            tau = method.work.steps(clock.T[active], engine.s[active])
+            active = method.participation.participants(n, ranking, rng)
+            tau = method.work.local_steps(clock.T[active], engine.s[active])
             upcoming = Round(state.rounds, active, tau, eta_n, gamma_n)
             if endless and n == sizes[-1]:
                 if joined(clock, ranking):
@@ -92,7 +92,7 @@ def flanp(
             time, r, rounds = state.time + seconds, state.r + 1, state.rounds + 1
             state = State(model, k, r, rounds, time, state.memory, active, waiting)
             yield state
-        left = method.participation.stages(len(clock.ranking))
+        left = method.participation.sizes(len(clock.ranking))
         if n >= left[-1] and not joined(clock, ranking):
             return
         k += 1

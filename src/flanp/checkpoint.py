@@ -9,32 +9,36 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from flanp.algorithm import State
-from flanp.checks import BadInput
-from flanp.files import write_atomically
+from flanp.checks import BadInput, first_line
+from flanp.files import sha256, write_atomically
+from flanp.history import History, Row, rows_from_csv, rows_to_csv
 
 FILE = "checkpoint.safetensors"
 NUMBERS = ("k", "r", "rounds", "time", "memory", "waiting")
+ROWS = "history.csv"
+"""The array that holds the rows recorded so far, as text: a checkpoint needs no other file."""
+FORMAT = 2
 
 
-def save_checkpoint(folder: Path, engine: Any, state: State, about: dict[str, Any]) -> None:
+def save_checkpoint(
+    folder: Path, engine: Any, state: State, about: dict[str, Any], rows: list[Row]
+) -> None:
     """Write a state into a folder; `about` says which run it belongs to."""
     folder.mkdir(parents=True, exist_ok=True)
     numbers = {name: getattr(state, name) for name in NUMBERS}
     numbers["active"] = None if state.active is None else state.active.tolist()
+    arrays = {name: np.ascontiguousarray(a) for name, a in engine.save(state.model).items()}
+    arrays[ROWS] = np.frombuffer(rows_to_csv(rows).encode(), np.uint8)
+    note = json.dumps({"format": FORMAT, "state": numbers, "about": about}, default=str)
     # One entry: the format does not keep the order of several, and same runs give same bytes.
-    note = json.dumps({"state": numbers, "about": about}, default=str)
-    write_atomically(folder / FILE, save(engine.save(state.model), metadata={"flanp": note}))
+    sealed = json.dumps([seal(note, arrays), note])
+    write_atomically(folder / FILE, save(arrays, metadata={"flanp": sealed}))
 
 
-def load_checkpoint(folder: Path, engine: Any, about: dict[str, Any]) -> State:
-    """Return the state that was saved; it must be of the same run."""
-    try:
-        with safe_open(folder / FILE, framework="numpy") as file:
-            note = json.loads((file.metadata() or {}).get("flanp", "{}"))
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        saved, numbers = note["about"], note["state"]
-    except (OSError, SafetensorError, KeyError) as error:
-        raise BadInput(f"{folder}: there is no checkpoint to resume from ({error})") from error
+def load_checkpoint(folder: Path, engine: Any, about: dict[str, Any]) -> tuple[State, list[Row]]:
+    """Return the state that was saved and its history; it must be of the same run, unchanged."""
+    note, arrays = _read(folder / FILE)
+    saved, numbers = note["about"], note["state"]
     given = json.loads(json.dumps(about, default=str))
     changed = sorted(key for key in given if given[key] != saved.get(key))
     if changed:
@@ -42,6 +46,65 @@ def load_checkpoint(folder: Path, engine: Any, about: dict[str, Any]) -> State:
             f"{folder}: its checkpoint is of another run: {', '.join(changed)} differ. "
             "Resume with the same configuration, or start anew with --overwrite"
         )
+    rows = rows_from_csv(arrays.pop(ROWS).tobytes().decode())
+    _check_history(folder, rows)
     active = numbers.pop("active")
     numbers["active"] = None if active is None else np.array(active)
-    return State(model=engine.load(arrays), **numbers)
+    return State(model=engine.load(arrays), **numbers), rows
+
+
+def seal(note: str, arrays: dict[str, np.ndarray]) -> str:
+    """Return a checksum of all that a checkpoint holds."""
+    parts: list[str | bytes] = [note]
+    for name in sorted(arrays):
+        a = arrays[name]
+        parts += [name, str(a.dtype), str(a.shape), a.tobytes()]
+    return sha256(*parts)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    if not path.exists():
+        raise BadInput(f"{path.parent}: there is no checkpoint to resume from")
+    advice = "Start anew with --overwrite, or restore the file"
+    try:
+        with safe_open(path, framework="numpy") as file:
+            entry = json.loads((file.metadata() or {})["flanp"])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if isinstance(entry, dict):
+            raise BadInput(f"{path} is of an older version, which kept no checksum. {advice}")
+        checksum, text = entry
+        if checksum != seal(text, arrays):
+            raise BadInput(
+                f"{path} is damaged: it does not have the checksum it was written with. {advice}"
+            )
+        note = json.loads(text)
+    except BadInput:
+        raise
+    except (OSError, SafetensorError) as error:
+        raise BadInput(f"{path} is damaged: {first_line(error)}. {advice}") from error
+    except Exception as error:  # a damaged header can raise anything
+        raise BadInput(
+            f"{path} is damaged, or none of flanp's: {first_line(error)}. {advice}"
+        ) from (error)
+    if note["format"] != FORMAT:
+        raise BadInput(f"{path} is of another version (format {note['format']}). {advice}")
+    return note, arrays
+
+
+def _check_history(folder: Path, rows: list[Row]) -> None:
+    """Refuse to go on over history files that were changed: going on would overwrite them."""
+    if not (folder / "history.json").exists() and not (folder / "history.csv").exists():
+        return
+    try:
+        there = History.load(folder).rows
+    except BadInput as error:
+        raise BadInput(
+            f"{error}. The checkpoint holds the rows, too: delete both files to resume from it"
+        ) from error
+    # The last row may be recorded anew after a resume: on real machines with another measurement.
+    shared = min(len(there), len(rows)) - 1
+    if shared > 0 and rows_to_csv(there[:shared]) != rows_to_csv(rows[:shared]):
+        raise BadInput(
+            f"{folder}: its history is not of the same run as its checkpoint. Delete history.csv "
+            "and history.json to resume from the checkpoint, which holds the rows, too"
+        )

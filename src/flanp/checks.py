@@ -1,8 +1,15 @@
 """Checks of what a user passes in, with messages that say what to do."""
 
 import difflib
-from collections.abc import Iterable
+import reprlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import numpy as np
+
+MOST_WHOLE = 2**31 - 1
+"""The largest whole number that compiled programs count to."""
 
 
 class BadInput(ValueError):
@@ -12,24 +19,77 @@ class BadInput(ValueError):
 def require(condition: bool, name: str, value: Any, allowed: str) -> None:
     """Raise BadInput naming the field, its value and what is allowed, unless the condition holds.
 
-    >>> require(False, "growth", 0.5, "a number above 1")
+    >>> require(False, "growth", np.float64(0.5), "a number above 1")
     Traceback (most recent call last):
     flanp.checks.BadInput: growth = 0.5: it must be a number above 1
     """
     if not condition:
-        raise BadInput(f"{name} = {value!r}: it must be {allowed}")
+        raise BadInput(f"{name} = {shown(value)}: it must be {allowed}")
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message shows it: NumPy's numbers as numbers, long ones shortened.
+
+    >>> shown(np.float64(0.5)), shown(int)
+    ('0.5', 'the class int')
+    >>> shown(10**5000)
+    'a whole number of about 5000 digits'
+    """
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, int) and abs(value) >= 10**40:
+        return f"a whole number of about {int(value.bit_length() * 0.30103)} digits"
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = 80
+    return short.repr(value)
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """Return ' (did you mean ...?)' for a misspelt word, or the list of what there is.
+    """Return '; did you mean ...?' for a misspelt word, or the list of what there is.
 
     >>> nearest("fedgat", ["FedGATE", "FedAvg"])
     "; did you mean 'FedGATE'?"
-    >>> nearest("x", ["b", "a"])
-    '; there are: a, b'
+    >>> nearest("x", ["FLANP, no idle", "FLANP"])
+    "; there are: 'FLANP', 'FLANP, no idle'"
     """
     by_lower = {w.lower(): w for w in words}
     close = difflib.get_close_matches(word.lower(), by_lower, n=1)
     if close:
         return f"; did you mean {by_lower[close[0]]!r}?"
-    return f"; there are: {', '.join(sorted(by_lower.values()))}"
+    return f"; there are: {listed(sorted(by_lower.values()))}"
+
+
+def listed(names: Iterable[str], most: int = 20) -> str:
+    """Return names in quotes, for they may hold commas.
+
+    >>> listed(["a", "b, c"])
+    "'a', 'b, c'"
+    """
+    names = list(names)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(name) for name in names[:most]) + more
+
+
+@contextmanager
+def calling(function: str, expected: str) -> Iterator[None]:
+    """Turn whatever a user's function raises into BadInput that names it and what it must be.
+
+    >>> with calling("init", "it must take a key"):
+    ...     raise TypeError("takes no arguments")
+    Traceback (most recent call last):
+    flanp.checks.BadInput: init failed (TypeError: takes no arguments): it must take a key
+    """
+    try:
+        yield
+    except BadInput:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"{function} failed ({first_line(error)}): {expected}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """Return what was raised in one line: its type and the start of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__

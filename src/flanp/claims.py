@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from flanp.comparison import Comparison, SpeedUp, speed_up
+from flanp.parts import Part
 
 LEVELS = 40
 """How many targets a speed-up is looked for at."""
@@ -19,29 +19,29 @@ CLOSE = 1.5
 Verdict = Literal["matches", "better", "falls short", "no number published"]
 
 
-class Variant(BaseModel):
+@dataclass(frozen=True)
+class Variant(Part):
     """One cell of a table: the experiment with some values changed."""
 
-    model_config = ConfigDict(extra="forbid")
     label: str
-    set: list[str]
+    set: tuple[str, ...]
     published: float
 
 
-class Experiment(BaseModel):
+@dataclass(frozen=True)
+class Experiment(Part):
     """What an experiment claims; the rest of its file is a configuration."""
 
-    model_config = ConfigDict(extra="forbid")
     title: str
     kind: Literal["speed-up", "ratio", "slower", "saturates", "close"]
     column: str
     method: str
     baseline: str | None = None
     published: float | str | None = None
-    grid: list[float] = []
-    grid_methods: list[str] = []
-    quick: list[str] = []
-    variants: list[Variant] = []
+    grid: tuple[float, ...] = ()
+    grid_methods: tuple[str, ...] = ()
+    quick: tuple[str, ...] = ()
+    variants: tuple[Variant, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -5,24 +5,26 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
 from flanp.algorithm import Method
-from flanp.checks import BadInput
+from flanp.checks import BadInput, require
 from flanp.data import FederatedData, Source
 from flanp.files import write_json
 from flanp.history import History
 from flanp.participation import Everyone
+from flanp.parts import Seed, Within, check_is
 from flanp.problems import Problem
 from flanp.progress import Progress
-from flanp.simulation import Diverged, Simulation
+from flanp.simulation import Diverged, Simulation, check_options
 from flanp.speeds import Speeds
 from flanp.stopping import StatisticalAccuracy
 
 STATISTICAL_ACCURACY = "statistical accuracy"
+Seeds = Annotated[int, Within(1, 10_000)]
 
 
 class SpeedUp(NamedTuple):
@@ -47,17 +49,17 @@ class Comparison:
     baselines: tuple[str, ...] = ()
     """The methods that the others are set against: those in which everyone takes part."""
     targets: list[dict[str, float]] = field(default_factory=list)
-    """The target of each seed, such as {"loss": 0.3}."""
+    """The target of each seed, such as {"loss": 0.3}; {} where every method diverged."""
     about: dict[str, Any] = field(default_factory=dict)
 
     def times(self, method: str) -> np.ndarray:
         """Return the virtual time to the target on each seed; NaN where it was not reached."""
-        times = [history.time_to(**target) for history, target in self._pairs(method)]
+        times = [h.time_to(**target) if target else None for h, target in self._pairs(method)]
         return np.array([math.nan if time is None else time for time in times])
 
     def rounds(self, method: str) -> np.ndarray:
         """Return the rounds to the target on each seed; NaN where it was not reached."""
-        rounds = [history.rounds_to(**target) for history, target in self._pairs(method)]
+        rounds = [h.rounds_to(**target) if target else None for h, target in self._pairs(method)]
         return np.array([math.nan if r is None else r for r in rounds])
 
     def _pairs(self, method: str) -> Iterator[tuple[History, dict[str, float]]]:
@@ -115,7 +117,8 @@ class Comparison:
         for name, histories in self.histories.items():
             for history in histories:
                 history.save(folder / slug(name) / f"seed-{history.about['seed']}")
-        result = {**self.about, "targets": self.targets, "methods": self.rows()}
+        about = {**self.about, "tuned": False}  # nobody has looked for each one's best step size
+        result = {**about, "targets": self.targets, "methods": self.rows()}
         write_json(folder / "comparison.json", result)
 
 
@@ -165,8 +168,15 @@ def compare(
     """
     if not methods:
         raise BadInput("there is nothing to compare: give at least one method")
-    if seeds < 1:
-        raise BadInput(f"seeds = {seeds}: it must be 1 or more")
+    check_options(options)
+    if not isinstance(methods, dict):
+        raise BadInput(
+            f"methods is a {type(methods).__name__}: it must be a dict of flanp.Method by name"
+        )
+    for name, method in methods.items():
+        check_is(f"methods.{name}", method, Method)
+    seeds, seed = check_is("seeds", seeds, Seeds), check_is("seed", seed, Seed)
+    require(seed + seeds <= 2**32, "seed", seed, f"so that {seeds} seeds stay below 2^32")
     folders = [slug(name) for name in methods]
     for name in methods:
         if folders.count(slug(name)) > 1:
@@ -266,10 +276,10 @@ def resolve_target(
 
 
 def common_target(runs: list[History]) -> dict[str, float]:
-    """Return the lowest loss that all runs reach."""
+    """Return the lowest loss that all runs reach which did not diverge; {} if all did."""
     settled = [run for run in runs if run.rows and not run.diverged]
     lowest = [float(np.nanmin(run.column("loss"))) for run in settled]
-    return {"loss": max(lowest, default=math.nan)}
+    return {"loss": max(lowest)} if lowest else {}
 
 
 def _mean(values: np.ndarray) -> float:

@@ -1,14 +1,20 @@
 """Reading and writing files: a crash leaves the old or the new one, never half of it."""
 
 import csv
+import hashlib
+import io
 import json
 import math
 import os
-from collections.abc import Iterator
+import re
 from pathlib import Path
 from typing import Any
 
-from flanp.checks import BadInput
+from flanp.checks import BadInput, shown
+
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+"""A number as tables hold it; float() would also take 1_000, nan and infinity."""
+QUOTED = re.compile(r'"[^"]*"')
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -25,27 +31,82 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write valid JSON: what is not a finite number becomes null, what is unknown its name."""
-    write_atomically(path, json.dumps(_plain(content), indent=2, default=str) + "\n")
+    write_atomically(path, json.dumps(plain(content), indent=2, default=str) + "\n")
 
 
-def read_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line number, cells without surrounding blanks) of each line that is not empty."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, skipinitialspace=True)
-            for row in reader:
-                cells = [cell.strip() for cell in row]
-                if any(cells):
-                    yield reader.line_num, cells
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"{path} cannot be read as a CSV file in UTF-8: {error}") from error
-
-
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: no tuples, no NaN or infinity."""
     if isinstance(value, dict):
-        return {key: _plain(v) for key, v in value.items()}
+        return {key: plain(v) for key, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def sha256(*parts: str | bytes) -> str:
+    """Return a checksum of some texts and bytes, in which each one's length counts, too."""
+    digest = hashlib.sha256()
+    for part in parts:
+        content = part.encode() if isinstance(part, str) else part
+        digest.update(len(content).to_bytes(8))
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def read_csv(path: Path) -> list[tuple[int, list[str]]]:
+    """Return (line number, cells without surrounding blanks) of each line that is not empty.
+
+    Cells are separated by semicolons or tabs if the first line has any outside of quotes, else by
+    commas.
+    """
+    try:
+        if not Path(path).is_file():
+            raise BadInput(f"{path}: there is no such file")
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except BadInput:
+        raise
+    except (OSError, ValueError) as error:  # not to be read, not UTF-8, no path at all
+        raise BadInput(f"{path} cannot be read as a CSV file in UTF-8: {error}") from error
+    first = QUOTED.sub("", next((line for line in text.splitlines() if line.strip()), ""))
+    separator = next((s for s in ";\t" if s in first), ",")
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True
+    )
+    lines = []
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if any(cells):
+                lines.append((reader.line_num, cells))
+            broken = next((cell for cell in cells if "\n" in cell or "\r" in cell), None)
+            if broken is not None:
+                raise BadInput(
+                    f"{path}, up to line {reader.line_num}: the cell {shown(broken)} goes over "
+                    "several lines: is a quote missing, or one too many?"
+                )
+    except csv.Error as error:
+        raise BadInput(
+            f"{path}, line {reader.line_num}: it cannot be read as CSV: {error}; look at its quotes"
+        ) from error
+    return lines
+
+
+def read_number(text: str, where: str) -> float:
+    """Return the number in a cell of a table, or say why it is none.
+
+    >>> read_number("1.5e3", "speeds.csv, line 3")
+    1500.0
+    """
+    if NUMBER.fullmatch(text):
+        value = float(text)
+        if math.isfinite(value):
+            return value
+        raise BadInput(f"{where}: {text} is too large for a number")
+    if not text:
+        raise BadInput(f"{where}: the cell is empty; every cell must hold a number")
+    hint = ""
+    if "," in text or "_" in text:
+        hint = ": write it with a point and no signs between thousands"
+    raise BadInput(f"{where}: {shown(text)} is not a number{hint}")

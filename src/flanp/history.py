@@ -2,14 +2,16 @@
 
 import csv
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from flanp.checks import BadInput, nearest
-from flanp.files import write_atomically, write_json
+from flanp.checks import BadInput, first_line, nearest, shown
+from flanp.files import plain, sha256, write_atomically, write_json
+from flanp.parts import Within, check_is
 
 
 class Row(NamedTuple):
@@ -39,7 +41,31 @@ class Row(NamedTuple):
 
 
 TARGETS = ("loss", "grad_norm_sq", "metric", "distance")
-"""The columns that a target can be set on; lower is better in all of them."""
+"""The columns that a target can be set on; lower is better, unless a metric says otherwise."""
+Level = Annotated[float, Within(-1e300, 1e300)]
+
+
+def check_target(
+    target: Any, higher_is_better: bool | None, columns: tuple[str, ...] = TARGETS
+) -> dict[str, float]:
+    """Return a target such as {"loss": 0.3}, or say what is wrong with it.
+
+    Args:
+        target: what was given.
+        higher_is_better: the metric's direction, where there is one.
+        columns: what a target can be set on.
+    """
+    if not isinstance(target, dict) or len(target) != 1:
+        raise BadInput(f"target = {shown(target)}: it must be one level, such as {{ loss = 0.3 }}")
+    ((name, level),) = target.items()
+    if name not in columns:
+        raise BadInput(f"target.{name}: no target can be set on it{nearest(str(name), columns)}")
+    if name == "metric" and higher_is_better is None:
+        raise BadInput(
+            "target.metric: say whether a higher metric is better or a lower one: "
+            "set higher_is_better = True or False where the metric is defined"
+        )
+    return {name: check_is(f"target.{name}", level, Level)}
 
 
 @dataclass
@@ -73,8 +99,16 @@ class History:
         values = [getattr(row, name) for row in self.rows]
         return np.array([np.nan if v is None else v for v in values])
 
+    def meets(self, target: dict[str, float]) -> np.ndarray:
+        """Return for each row whether its column is at the target or better."""
+        ((name, level),) = check_target(target, self.about.get("higher_is_better")).items()
+        column = self.column(name)
+        if name == "metric" and self.about.get("higher_is_better"):
+            return column >= level
+        return column <= level
+
     def time_to(self, **target: float) -> float | None:
-        """Return the virtual time at which a column first was at or under a value, else None.
+        """Return the virtual time at which a column first reached a value, else None.
 
         >>> rows = [Row(r, 0, 1, 10.0 * r, 1 / (r + 1), 1.0, 1.0, 0.0) for r in range(5)]
         >>> History(rows).time_to(loss=0.3)
@@ -84,7 +118,7 @@ class History:
         return None if row is None else row.time
 
     def rounds_to(self, **target: float) -> int | None:
-        """Return the round after which a column first was at or under a value, else None."""
+        """Return the round after which a column first reached a value, else None."""
         row = self._first(target)
         return None if row is None else row.round
 
@@ -108,41 +142,76 @@ class History:
         return summary
 
     def save(self, folder: Path | str) -> None:
-        """Write history.csv and history.json into a folder."""
+        """Write history.csv and history.json into a folder.
+
+        The latter says how many rows there are and carries a checksum of them and of itself. The
+        rows come first: after a crash in between there are more of them than it says.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        lines = [",".join(Row._fields)]
-        lines += [",".join("" if v is None else repr(v) for v in row) for row in self.rows]
-        write_atomically(folder / "history.csv", "\n".join(lines) + "\n")
-        write_json(folder / "history.json", {"columns": Row._fields, **self.about})
+        text = rows_to_csv(self.rows)
+        write_atomically(folder / "history.csv", text)
+        content = plain({"columns": Row._fields, **self.about, "rows": len(self.rows)})
+        content = json.loads(json.dumps(content, default=str))
+        seal = sha256(text, json.dumps(content))
+        write_json(folder / "history.json", {**content, SEAL: seal})
 
     @classmethod
     def load(cls, folder: Path | str) -> "History":
-        """Read what `save` wrote."""
+        """Read what `save` wrote; refuse what was changed since."""
         folder = Path(folder)
         try:
             about = json.loads((folder / "history.json").read_text("utf-8"))
-            with (folder / "history.csv").open(newline="", encoding="utf-8") as file:
-                rows = [_parse(record) for record in csv.DictReader(file)]
-        except (OSError, ValueError, TypeError) as error:
-            raise BadInput(f"{folder}: no history of a run can be read there: {error}") from error
-        about.pop("columns", None)
+            text = (folder / "history.csv").read_bytes().decode("utf-8")
+            seal, count = about.pop(SEAL), about["rows"]
+            lines = text.splitlines(keepends=True)[: count + 1]
+            if seal != sha256("".join(lines), json.dumps(about)):
+                raise BadInput(
+                    f"{folder}: its history was changed or damaged since it was written: "
+                    "history.csv and history.json do not have the checksum that they had"
+                )
+            rows = rows_from_csv("".join(lines))
+        except BadInput:
+            raise
+        except FileNotFoundError as error:
+            raise BadInput(f"{folder}: there is no history of a run: {error}") from error
+        except Exception as error:  # a damaged file can raise anything
+            raise BadInput(
+                f"{folder}: its history is damaged, or of another version: {first_line(error)}"
+            ) from error
+        del about["rows"], about["columns"]
         return cls(rows, about)
 
     def _first(self, target: dict[str, float]) -> Row | None:
-        if len(target) != 1:
-            raise BadInput(f"give one target, one of {', '.join(TARGETS)}")
-        ((name, value),) = target.items()
-        if name not in TARGETS:
-            raise BadInput(f"no target can be set on {name!r}{nearest(name, TARGETS)}")
-        reached = np.flatnonzero(self.column(name) <= value)
+        reached = np.flatnonzero(self.meets(target))
         return self.rows[reached[0]] if len(reached) else None
 
 
-def _parse(record: dict[str, str]) -> Row:
-    whole = ("round", "stage", "n")
-    values: dict[str, Any] = {
-        name: None if text == "" else int(text) if name in whole else float(text)
-        for name, text in record.items()
-    }
-    return Row(**values)
+SEAL = "sha256"
+WHOLE = ("round", "stage", "n")
+
+
+def rows_to_csv(rows: Iterable[Row]) -> str:
+    """Return rows as a table; every number keeps all its digits."""
+
+    def cell(name: str, value: Any) -> str:
+        return "" if value is None else repr(int(value) if name in WHOLE else float(value))
+
+    lines = [",".join(map(cell, Row._fields, row)) for row in rows]
+    return "\n".join([",".join(Row._fields), *lines]) + "\n"
+
+
+def rows_from_csv(text: str) -> list[Row]:
+    """Return the rows of a table that `rows_to_csv` made."""
+    header, *lines = csv.reader(text.splitlines())
+    if tuple(header) != Row._fields:
+        raise ValueError(f"its columns are {header}")
+    return [
+        Row(
+            *(
+                None if cell == "" else int(cell) if name in WHOLE else float(cell)
+                for name, cell in zip(header, line, strict=True)
+            )  # type: ignore[arg-type]
+        )
+        for line in lines
+    ]

@@ -54,8 +54,10 @@ def layout_of(params: Any) -> Layout:
     if not leaves:
         raise BadInput("the start model has no parameters")
     for leaf in leaves:
-        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
-            raise BadInput(
-                f"the start model has a leaf of type {jnp.result_type(leaf)}: all must be floats"
-            )
+        is_number = isinstance(leaf, np.ndarray | np.generic | jax.Array | float | int)
+        kind = jnp.result_type(leaf) if is_number else type(leaf).__name__
+        if not is_number or not jnp.issubdtype(kind, jnp.floating):
+            raise BadInput(f"the start model has a leaf of type {kind}: all must be floats")
+        if not bool(jnp.isfinite(jnp.asarray(leaf)).all()):
+            raise BadInput("the start model holds parameters that are NaN or infinite")
     return Layout(treedef, tuple(jnp.shape(leaf) for leaf in leaves))

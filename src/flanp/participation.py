@@ -1,21 +1,47 @@
 """Who takes part: FLANP's growth, everyone, k random clients, the k fastest."""
 
-import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import final
+from typing import Annotated, final
 
 import numpy as np
 
 from flanp.checks import require
+from flanp.parts import Many, Part, Within
 
 
-class Participation(ABC):
+class Participation(Part):
     """A policy: how many clients take part in each stage, and which ones in each round."""
 
     def check(self, N: int) -> None:
         """Refuse a policy that asks for more clients than there are."""
         require(N >= 1, "clients", N, "1 or more")
+
+    def sizes(self, N: int) -> list[int]:
+        """Return `stages(N)`, after a look at whether a run can use them."""
+        sizes = list(self.stages(N))
+        ok = sizes and all(isinstance(n, int | np.integer) and 1 <= n <= N for n in sizes)
+        require(
+            bool(ok) and all(a < b for a, b in zip(sizes, sizes[1:], strict=False)),
+            f"{type(self).__name__}.stages({N})",
+            sizes,
+            f"at least one stage, each with more clients than the one before, 1 to {N}",
+        )
+        return sizes
+
+    def participants(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return `select(n, ranking, rng)`, after a look at whether a run can use it."""
+        active = np.asarray(self.select(n, ranking, rng))
+        whole = active.ndim == 1 and active.size > 0 and active.dtype.kind in "iu"
+        require(
+            whole
+            and len(np.unique(active)) == len(active)
+            and bool(np.isin(active, ranking).all()),
+            f"{type(self).__name__}.select(n = {n})",
+            active.tolist(),
+            "one or more different clients of the ranking",
+        )
+        return active
 
     @abstractmethod
     def stages(self, N: int) -> list[int]:
@@ -40,14 +66,10 @@ class Flanp(Participation):
     [1, 2, 3, 4, 6, 7]
     """
 
-    n0: int = 1
+    n0: Many = 1
     """How many clients take part in the first stage."""
-    growth: float = 2.0
+    growth: Annotated[float, Within(1, 1e6, above=True)] = 2.0
     """The paper's alpha. A growth that would add less than one client adds one."""
-
-    def __post_init__(self) -> None:
-        require(self.n0 >= 1, "n0", self.n0, "1 or more")
-        require(1 < self.growth < math.inf, "growth", self.growth, "a number above 1")
 
     def check(self, N: int) -> None:
         """Refuse an n0 above N."""
@@ -87,10 +109,7 @@ class Everyone(Participation):
 class RandomK(Participation):
     """k clients, drawn anew in each round, uniformly and without replacement."""
 
-    k: int
-
-    def __post_init__(self) -> None:
-        require(self.k >= 1, "k", self.k, "1 or more")
+    k: Many
 
     def check(self, N: int) -> None:
         """Refuse a k above N."""
@@ -110,10 +129,7 @@ class RandomK(Participation):
 class FastestK(Participation):
     """The k fastest clients in all rounds; the others' data is never used."""
 
-    k: int
-
-    def __post_init__(self) -> None:
-        require(self.k >= 1, "k", self.k, "1 or more")
+    k: Many
 
     def check(self, N: int) -> None:
         """Refuse a k above N."""

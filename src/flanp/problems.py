@@ -1,9 +1,9 @@
 """What is minimised: linear and logistic regression, an MLP, and any model of your own."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, final
+from typing import Annotated, Any, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +11,19 @@ import numpy as np
 
 from flanp.checks import BadInput, require
 from flanp.data.federated import FederatedData
+from flanp.memory import require_room
+from flanp.parts import Part, Within
 
 Params = Any
 """A model: any pytree of floating-point arrays."""
 Batch = tuple[jax.Array, ...]
 """Rows of samples: a tuple of arrays with the same leading length."""
+
+
+Penalty = Annotated[float, Within(0, 1e6)]
+"""Weight of the squared norm of the model in its loss."""
+MOST_COLUMNS = 2000
+"""Up to so many columns, normal equations are solved and eigenvalues found in a few seconds."""
 
 
 class Constants(NamedTuple):
@@ -34,11 +42,15 @@ class Constants(NamedTuple):
         return self.L / self.mu
 
 
-class Problem(ABC):
+class Problem(Part):
     """A model and its loss. Hashable, since compiled programs are kept by problem."""
 
     metric_name: str | None = None
     """What `metric` measures on held-out data; None if there is nothing to measure."""
+    higher_is_better: bool | None = None
+    """The metric's direction, without which no target can be set on it."""
+    l2: float = 0.0
+    """Curvature that the loss has in every direction, whatever the data."""
 
     @abstractmethod
     def init(self, key: jax.Array, data: FederatedData) -> Params:
@@ -88,8 +100,11 @@ class Custom(Problem):
     metric_fn: Callable[[Params, Batch], jax.Array] | None = None
     """(params, batch) -> mean metric on held-out rows."""
     metric_name: str | None = "metric"
+    higher_is_better: bool | None = None
+    """Whether a higher metric is better (accuracy) or a lower one (error)."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.metric_fn is None:
             object.__setattr__(self, "metric_name", None)
 
@@ -113,15 +128,18 @@ class Custom(Problem):
 class LinearRegression(Problem):
     """Half the mean squared error of x.w, plus l2/2 ||w||^2; the start is w = 0."""
 
-    l2: float = 0.0
-
-    def __post_init__(self) -> None:
-        require(self.l2 >= 0, "l2", self.l2, "zero or a positive number")
+    l2: Penalty = 0.0
 
     def init(self, key: jax.Array, data: FederatedData) -> Params:
         """Return zero."""
         del key
-        return jnp.zeros(data.batch[0].shape[2:])
+        shapes = [a.shape[2:] for a in data.batch]
+        if len(shapes) != 2 or len(shapes[0]) != 1 or shapes[1] != ():
+            raise BadInput(
+                f"LinearRegression needs a row of inputs and one number as target for each sample; "
+                f"the data has rows of shapes {shapes}"
+            )
+        return jnp.zeros(shapes[0])
 
     def loss(self, params: Params, batch: Batch) -> jax.Array:
         """Return the mean of (x.w - y)^2 / 2 + l2/2 ||w||^2."""
@@ -151,6 +169,11 @@ class LinearRegression(Problem):
         With normal noise of variance sigma^2, which is estimated from the residuals, the
         minimiser over n s samples has expected excess risk d sigma^2 / (2 n s).
         """
+        if data.batch[0].shape[2] > MOST_COLUMNS:
+            raise BadInput(
+                f"mu and c of LinearRegression are known for up to {MOST_COLUMNS:,} inputs (dim); "
+                f"the data has {data.batch[0].shape[2]:,}"
+            )
         x, y = (a.astype(np.float64) for a in data.samples())
         w = self._solve(x, y)
         eigenvalues = np.linalg.eigvalsh(x.T @ x / len(x)) + self.l2
@@ -163,8 +186,10 @@ class LinearRegression(Problem):
         c = x.shape[1] * sigma2 / 2
         return Constants(float(eigenvalues[0]), float(eigenvalues[-1]), float(c))
 
-    def minimiser(self, data: FederatedData) -> Params:
-        """Solve the normal equations."""
+    def minimiser(self, data: FederatedData) -> Params | None:
+        """Solve the normal equations, unless they are too large for that."""
+        if data.batch[0].shape[2] > MOST_COLUMNS:
+            return None
         x, y = (a.astype(np.float64) for a in data.samples())
         return self._solve(x, y)
 
@@ -197,18 +222,17 @@ class Quadratic(Problem):
 class LogisticRegression(Problem):
     """Multinomial logistic regression with l2/2 (||W||^2 + ||b||^2), so that mu = l2."""
 
-    l2: float = 1e-3
+    l2: Penalty = 1e-3
 
     metric_name = "test error"
-
-    def __post_init__(self) -> None:
-        require(self.l2 >= 0, "l2", self.l2, "zero or a positive number")
+    higher_is_better = False
 
     def init(self, key: jax.Array, data: FederatedData) -> Params:
         """Return zero."""
         del key
-        C = _classes(data)
-        return {"W": jnp.zeros((_width(data), C)), "b": jnp.zeros(C)}
+        C, d = _classes(data), _width(data)
+        require_room(40.0 * d * C, f"classes = {C} of {d} inputs", C, "classes")
+        return {"W": jnp.zeros((d, C)), "b": jnp.zeros(C)}
 
     def loss(self, params: Params, batch: Batch) -> jax.Array:
         """Return the mean cross-entropy plus the penalty."""
@@ -226,7 +250,7 @@ class LogisticRegression(Problem):
 
         The Hessian of the cross-entropy in the logits is at most 1/2 (Boehning, 1992).
         """
-        if self.l2 == 0:
+        if self.l2 == 0 or _width(data) > 2 * MOST_COLUMNS:
             return None
         x = data.samples()[0].reshape(-1, _width(data)).astype(np.float64)
         x = np.hstack([x, np.ones((len(x), 1))])
@@ -239,20 +263,22 @@ class LogisticRegression(Problem):
 class MLP(Problem):
     """A fully connected network with ReLU, for classification, plus l2/2 ||weights||^2."""
 
-    widths: tuple[int, ...] = (128, 64)
+    widths: tuple[Annotated[int, Within(1, 10_000_000)], ...] = (128, 64)
     """Neurons of the hidden layers."""
-    l2: float = 0.0
+    l2: Penalty = 0.0
 
     metric_name = "test error"
+    higher_is_better = False
 
     def __post_init__(self) -> None:
-        for i, width in enumerate(self.widths):
-            require(width >= 1, f"widths[{i}]", width, "1 or more")
-        require(self.l2 >= 0, "l2", self.l2, "zero or a positive number")
+        super().__post_init__()
+        require(len(self.widths) <= 100, "widths", self.widths, "at most 100 layers")
 
     def init(self, key: jax.Array, data: FederatedData) -> Params:
         """Draw uniform weights of variance 1/(3 fan-in), as PyTorch's linear layers do."""
         sizes = (_width(data), *self.widths, _classes(data))
+        P = sum((fan_in + 1) * fan_out for fan_in, fan_out in zip(sizes, sizes[1:], strict=False))
+        require_room(40.0 * P, f"widths = {self.widths}: {P:,} parameters", P, "parameters")
         layers = []
         for fan_in, fan_out in zip(sizes, sizes[1:], strict=False):
             key, key_W, key_b = jax.random.split(key, 3)
@@ -302,4 +328,8 @@ def _width(data: FederatedData) -> int:
 def _classes(data: FederatedData) -> int:
     if data.classes is None:
         raise BadInput("this problem needs labels: use data whose targets are classes")
+    if len(data.batch) != 2:
+        raise BadInput(
+            f"this problem needs inputs and labels; the data has {len(data.batch)} arrays"
+        )
     return data.classes

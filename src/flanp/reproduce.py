@@ -7,13 +7,15 @@ import tomllib
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from flanp.algorithm import Method
-from flanp.checks import BadInput, nearest
+from flanp.checks import BadInput, first_line, nearest
 from flanp.claims import Experiment, Finding, Variant, judge, lowest_of_all_seeds
 from flanp.comparison import Comparison, common_target, compare, slug
-from flanp.config import Config, apply_override, build, validated
+from flanp.config import Config, build
 from flanp.files import write_atomically, write_json
+from flanp.overrides import apply_override
 from flanp.plots import VARIANT, plot_panels
 
 QUICK_SEEDS = 2
@@ -59,8 +61,7 @@ def write_table(folder: Path) -> Path:
         "| figure | command | minutes | what | published | ours (95%) | seeds | verdict |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for path in sorted(folder.glob("*.json")):
-        result = json.loads(path.read_text("utf-8"))
+    for result in results_in(folder):
         head = f"[{result['name']}]({result['name']}.png) | `flanp reproduce {result['name']}`"
         head += f" | {result['seconds'] / 60:.1f}"
         for finding in result["findings"]:
@@ -78,6 +79,27 @@ def write_table(folder: Path) -> Path:
     path = folder / "README.md"
     write_atomically(path, "\n".join(lines) + "\n")
     return path
+
+
+def results_in(folder: Path) -> list[dict[str, Any]]:
+    """Return what experiments before have written into a folder."""
+    paths = [folder / f"{name}.json" for name in names()]
+    return [_read_result(path) for path in paths if path.exists()]
+
+
+def _read_result(path: Path) -> dict[str, Any]:
+    """Return what `Reproduction.save` wrote."""
+    try:
+        result = json.loads(path.read_text("utf-8"))
+        for key in ("name", "seconds", "findings"):
+            result[key]
+        for finding in result["findings"]:
+            Finding(**finding)
+    except Exception as error:  # a damaged file can raise anything
+        raise BadInput(
+            f"{path} is damaged: {first_line(error)}. Delete it, and repeat its experiment"
+        ) from error
+    return dict(result)
 
 
 def names() -> list[str]:
@@ -108,9 +130,11 @@ def reproduce(
     start = time.monotonic()
     source = resources.files("flanp.experiments") / f"{name}.toml"
     raw = tomllib.loads(source.read_text("utf-8"))
-    experiment = Experiment(**validated(Experiment, raw.pop("experiment"), "experiment."))
+    claims = raw.pop("experiment")
+    variants = tuple(Variant(**table) for table in claims.pop("variants", ()))
+    experiment = Experiment(**claims, variants=variants)
     if quick:
-        experiment.grid_methods.clear()
+        experiment = replace(experiment, grid_methods=())
         raw["seeds"] = QUICK_SEEDS
         for override in experiment.quick:
             apply_override(raw, override)
@@ -118,10 +142,9 @@ def reproduce(
         raw["seeds"] = seeds
     if data is not None and raw["data"]["name"] in ("MNIST", "CIFAR10"):
         raw["data"]["folder"] = str(Path(data).resolve())
-    variants: list[Variant | None] = [*experiment.variants] or [None]
     comparisons: dict[str, Comparison] = {}
     findings: list[Finding] = []
-    for variant in variants:
+    for variant in variants or (None,):
         changed = json.loads(json.dumps(raw))
         for override in variant.set if variant else ():
             apply_override(changed, override)

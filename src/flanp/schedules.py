@@ -1,15 +1,15 @@
 """How the step sizes eta_n and gamma_n change from stage to stage."""
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import final
+from typing import Annotated, final
 
-from flanp.checks import require
+from flanp.parts import Part, Within
 from flanp.stage import Stage
 
 
-class Schedule(ABC):
+class Schedule(Part):
     """Gives each stage its two step sizes."""
 
     @abstractmethod
@@ -39,10 +39,7 @@ class Shrinking(Schedule):
     (0.8, 0.0625)
     """
 
-    factor: float = 1.3
-
-    def __post_init__(self) -> None:
-        require(self.factor > 0, "factor", self.factor, "a positive number")
+    factor: Annotated[float, Within(1e-3, 1e3)] = 1.3
 
     def step_sizes(self, stage: Stage, eta: float, gamma: float) -> tuple[float, float]:
         """Return (eta_n, gamma_n); their product is the same in all stages."""

@@ -1,10 +1,11 @@
 """Simulating one method, from Python in a few lines."""
 
+import inspect
 import math
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
@@ -12,26 +13,27 @@ from safetensors.numpy import save
 
 from flanp.algorithm import Method, State, flanp
 from flanp.checkpoint import load_checkpoint, save_checkpoint
-from flanp.checks import BadInput, require
+from flanp.checks import BadInput, nearest, require
 from flanp.data import FederatedData, Source
 from flanp.describe import describe
 from flanp.files import write_atomically
-from flanp.history import TARGETS, History, Row
+from flanp.history import History, Row, check_target
 from flanp.interrupts import uninterrupted
 from flanp.participation import Flanp, Participation
+from flanp.parts import Count, Seed, Within, check_is
 from flanp.problems import Problem
 from flanp.progress import Progress
 from flanp.simulator import Simulator
 from flanp.solvers import Solver
 from flanp.speeds import Clock, Speeds, Uniform
+from flanp.stage import Stage
 from flanp.stopping import GradientNoise, StageRule, StatisticalAccuracy
 from flanp.streams import Stream, generator
 from flanp.work import Equal, Work
 
 Precision = Literal["float32", "float64"]
-
-
-START = "That is the start model's: look at the loss function and the data"
+Duration = Annotated[float, Within(0, math.inf, above=True)]
+Pause = Annotated[float, Within(0, 1e300)]
 
 
 class Diverged(RuntimeError):
@@ -39,10 +41,25 @@ class Diverged(RuntimeError):
 
     def __init__(self, row: Row, history: History):
         super().__init__(
-            f"the loss became {row.loss} in round {row.round} (stage {row.stage + 1}, "
-            f"{row.n} clients). {'Lower eta, gamma or tau' if row.round else START}"
+            f"the loss became {row.loss}, its gradient's squared norm {row.grad_norm_sq}, in round "
+            f"{row.round} (stage {row.stage + 1}, {row.n} clients). {_cause(row, history)}"
         )
         self.history = history
+
+
+def _cause(row: Row, history: History) -> str:
+    """Say what made a loss or its gradient NaN or infinite, as far as the rows show it."""
+    losses = history.column("loss")
+    if not len(losses):
+        return "That is the start model's: look at the loss function and the data"
+    if math.isfinite(row.loss):
+        return "The loss is finite: look for a square root, a logarithm or a division in it at 0"
+    if losses[-1] > losses[0] or len(losses) == 1:
+        return "The steps were too long: lower eta, gamma or tau"
+    return (
+        f"The loss had been falling, to {losses[-1]:.4g} in round {history.rows[-1].round}: look "
+        "for a logarithm, a root or a division in the loss function; else lower eta, gamma or tau"
+    )
 
 
 class Simulation:
@@ -78,25 +95,35 @@ class Simulation:
         resume: Path | None = None,
     ):
         """Set a run up; see `simulate` for the arguments. `resume` is a checkpoint's folder."""
-        require(max_rounds >= 1, "max_rounds", max_rounds, "1 or more")
-        require(max_time > 0, "max_time", max_time, "a positive number")
-        require(record_every >= 1, "record_every", record_every, "1 or more")
-        require(record_after >= 0, "record_after", record_after, "zero or a positive number")
+        max_rounds = check_is("max_rounds", max_rounds, Count)
+        max_time = check_is("max_time", max_time, Duration)
+        record_every = check_is("record_every", record_every, Count)
+        record_after = check_is("record_after", record_after, Pause)
+        check_is("problem", problem, Problem)
+        check_is("data", data, FederatedData | Source, ". Arrays: see flanp.data.from_clients")
+        check_is("solver", solver, Solver)
+        check_is("participation", participation, Participation | None)
+        check_is("stop", stop, StageRule | None)
+        check_is("work", work, Work | None)
+        check_is("speeds", speeds, Speeds | None, ". Numbers: flanp.speeds.Measured((1.0, ...))")
+        check_is("precision", precision, Precision)
+        seed = check_is("seed", seed, Seed)
         if isinstance(data, Source):
             data = data.load(seed)
-        if target:
-            _check_target(target, problem, data)
+        if target is not None:
+            target = _check_target(target, problem, data)
         speeds = speeds or Uniform()
         stop = stop or GradientNoise()
         if isinstance(stop, StatisticalAccuracy):
             stop = stop.complete(problem, data)
         self.method = Method(solver, participation or Flanp(), stop, work or Equal(tau=10))
         self.method.participation.check(data.N)
-        self.sizes = self.method.participation.stages(data.N)
+        self.sizes = self.method.participation.sizes(data.N)
         self.target, self.max_rounds, self.max_time = target, max_rounds, max_time
         self.endless = endless or bool(target)
         self.record_every, self.record_after = record_every, record_after
-        T = speeds.draw(data.ids, generator(seed, Stream.SPEEDS))
+        self._check_steps(problem.l2, data.N, precision)
+        T = speeds.seconds_of(data.ids, generator(seed, Stream.SPEEDS))
         self.clock = Clock(T, speeds.jitter, seed)
         self.engine = Simulator(
             problem,
@@ -123,13 +150,19 @@ class Simulation:
         # So that a checkpoint of other data, speeds or another start model is noticed.
         parts = (*data.batch, data.weights, T, np.asarray(start.w))
         self.about["checksum"] = checksum(parts)
-        self.history = History(about={**self.about, "metric": problem.metric_name, "ended": None})
-        if resume is None:
-            self.state = State(start)
-        else:
-            self.state = load_checkpoint(resume, self.engine, self.about)
-            rows = History.load(resume).rows
-            self.history.rows = [row for row in rows if row.round <= self.state.rounds]
+        self.history = History(
+            about={
+                **self.about,
+                "metric": problem.metric_name,
+                "higher_is_better": problem.higher_is_better,
+                "target": target,
+                "ended": None,
+            }
+        )
+        self.state = State(start)
+        if resume is not None:
+            folder = Path(resume)
+            self.state, self.history.rows = load_checkpoint(folder, self.engine, self.about)
 
     def __iter__(self) -> Iterator[Row]:
         """Run, and yield each recorded round; at the end `history.about['ended']` says why."""
@@ -150,7 +183,7 @@ class Simulation:
     def save(self, folder: Path | str) -> None:
         """Write the history and a checkpoint into a folder."""
         self.history.save(folder)
-        save_checkpoint(Path(folder), self.engine, self.state, self.about)
+        save_checkpoint(Path(folder), self.engine, self.state, self.about, self.history.rows)
 
     def save_params(self, folder: Path | str) -> None:
         """Write the global model, leaf by leaf, as model.safetensors."""
@@ -177,14 +210,28 @@ class Simulation:
         return reason or self._limit()
 
     def _limit(self) -> str | None:
-        last = self.history.rows[-1]
-        if self.target and all(getattr(last, name) <= v for name, v in self.target.items()):
+        if self.target and History(self.history.rows[-1:], self.history.about).meets(self.target):
             return "target reached"
         if self.state.rounds >= self.max_rounds:
             return f"limit of {self.max_rounds} rounds"
         if self.state.time >= self.max_time:
             return f"limit of {self.max_time:g} virtual seconds"
         return None
+
+    def _check_steps(self, l2: float, N: int, precision: Precision) -> None:
+        """Refuse step sizes that no data could bear: beyond the numbers, or the penalty's."""
+        most = float(np.finfo(precision).max)
+        for k, n in enumerate(self.sizes):
+            eta_n, gamma_n = self.method.solver.step_sizes(Stage(k, len(self.sizes), n, N))
+            for name, value in (("eta", eta_n), ("gamma", gamma_n)):
+                where = f"{name} of stage {k + 1} by the solver's schedule"
+                require(1 / most < value < most, where, value, f"{1 / most:.0e} to {most:.0e}")
+            require(
+                eta_n * l2 < 2,
+                "(l2, eta)",
+                (l2, eta_n),
+                "below 2 as a product: a step longer than that overshoots and the loss explodes",
+            )
 
     def _record(self, state: State) -> Row:
         active = self.clock.ranking[: self.sizes[0]] if state.active is None else state.active
@@ -250,11 +297,21 @@ def simulate(
     >>> history.about["ended"]
     'accuracy reached'
     """
+    check_options(options)
     run = Simulation(problem, data, solver, participation, stop, work, speeds, **options)
     with Progress(type(solver).__name__, enabled=progress) as shown:
         for row in run:
             shown.row(row, len(run.sizes), run.engine.s.size)
     return run.history
+
+
+def check_options(options: dict[str, Any]) -> None:
+    """Refuse keywords that `Simulation` does not have."""
+    parameters = inspect.signature(Simulation).parameters.values()
+    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    for key in options:
+        if key not in known:
+            raise BadInput(f"{key}: unknown keyword{nearest(key, known)}")
 
 
 def checksum(arrays: Iterable[np.ndarray]) -> int:
@@ -265,13 +322,12 @@ def checksum(arrays: Iterable[np.ndarray]) -> int:
     return value
 
 
-def _check_target(target: dict[str, float], problem: Problem, data: FederatedData) -> None:
-    if len(target) != 1:
-        raise BadInput(f"target = {target}: it must be one level, such as loss = 0.3")
-    (name,) = target
-    require(name in TARGETS, "target", name, f"one of {', '.join(TARGETS)}")
+def _check_target(target: Any, problem: Problem, data: FederatedData) -> dict[str, float]:
+    (name,) = check_target(target, higher_is_better=False)
     kind = type(problem).__name__
     if name == "metric" and (problem.metric_name is None or data.test is None):
         raise BadInput(f"target = {target}: {kind} has no metric on this data; use loss")
+    target = check_target(target, problem.higher_is_better)
     if name == "distance" and problem.minimiser(data) is None:
         raise BadInput(f"target = {target}: the minimiser of {kind} is not known; use loss")
+    return target

@@ -12,12 +12,14 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from flanp import kernels
-from flanp.checks import BadInput
+from flanp.checks import MOST_WHOLE, BadInput, calling
 from flanp.data.federated import FederatedData, pad_rows
 from flanp.engine import Round
 from flanp.kernels import CLIENTS, Plan, Program, Shard
 from flanp.layout import layout_of
 from flanp.measurement import Measurement, noise
+from flanp.memory import require_room
+from flanp.probing import check_problem, name_of
 from flanp.problems import Problem
 from flanp.schedules import Constant
 from flanp.solvers import Solver, Step
@@ -90,10 +92,11 @@ class Simulator:
         devices = _devices()[: data.N]
         self._key = jax.random.key(seed)
         with self._in_precision():
-            params = problem.init(jax.random.fold_in(self._key, 0), data)
-            _check_problem(problem, params, data)
-            minimiser = problem.minimiser(data)
+            with calling(name_of(problem, "init"), "it must take a random key and return arrays"):
+                params = problem.init(jax.random.fold_in(self._key, 0), data)
             self.layout = layout_of(params)
+            check_problem(problem, params, data)
+            minimiser = problem.minimiser(data)
             w = self.layout.ravel(params).astype(precision)
             test = data.test if problem.metric_name else None
             metric = problem
@@ -101,6 +104,8 @@ class Simulator:
                 problem, data = problem.condense(data)
             self.mesh = Mesh(np.array(devices), (CLIENTS,))
             rows = data.weights.shape[1]
+            if batch is not None:
+                batch = min(batch, rows)  # a larger one would hold the same samples, and padding
             self._slots = -(-data.N // len(devices))
             self.program = Program(
                 problem=problem,
@@ -112,6 +117,7 @@ class Simulator:
                 chunk=chunk or _chunk(self.layout.size, batch or rows, self._slots),
                 mesh=self.mesh,
             )
+            self._require_room(data.N)
             self._position = np.empty(data.N, int)
             self._position[ranking] = np.arange(data.N)
             self._shard = self._deal(data, ranking)
@@ -122,6 +128,16 @@ class Simulator:
             if minimiser is not None:
                 w_star = self.layout.ravel(minimiser).astype(precision)
                 self._w_star = jax.device_put(w_star, everywhere)
+
+    def _require_room(self, N: int) -> None:
+        """Refuse a model whose states at the clients this machine cannot hold."""
+        w = jax.ShapeDtypeStruct((self.layout.size,), self.precision)
+        _, client = jax.eval_shape(self.program.solver.start, w)
+        numbers = sum(leaf.size for leaf in jax.tree.leaves(client))
+        # States, messages, and what XLA copies of both (benchmarks/round.py: 3.6 in all).
+        needed = np.dtype(self.precision).itemsize * (4.0 * N * numbers + 10.0 * self.layout.size)
+        what = f"clients = {N}, whose states for {self.layout.size:,} parameters must be kept"
+        require_room(needed, what, N, "clients")
 
     def start(self) -> Model:
         """Return the start model."""
@@ -236,6 +252,9 @@ class Simulator:
         ranks = (np.arange(slots)[None, :] * D + np.arange(D)[:, None]).ravel()
         owner = ranking[np.minimum(ranks, data.N - 1)]
 
+        for a in data.batch:
+            self._check_range(a)
+
         def put(a: np.ndarray, dtype: Any) -> jax.Array:
             shards = [
                 jax.device_put(a[rows].astype(dtype, copy=False), device)
@@ -257,8 +276,20 @@ class Simulator:
         sharded = NamedSharding(self.mesh, PartitionSpec(CLIENTS))
         rows = -(-len(test[0]) // D) * D
         weights = (np.arange(rows) < len(test[0])).astype(self.precision)
+        for a in test:
+            self._check_range(a)
         batch = tuple(pad_rows(a, rows).astype(self._dtype(a)) for a in test)
         return jax.device_put(batch, sharded), jax.device_put(weights, sharded)
+
+    def _check_range(self, a: np.ndarray) -> None:
+        """Refuse data that would become infinite, or wrap around, on the devices."""
+        most = np.finfo(self.precision).max if a.dtype.kind == "f" else MOST_WHOLE
+        largest = max(float(a.max()), -float(a.min())) if a.size else 0.0
+        if largest > most:
+            raise BadInput(
+                f"the data holds {largest:g}, beyond {self.precision}: scale it, or set precision "
+                '= "float64"'
+            )
 
     def _dtype(self, a: np.ndarray) -> Any:
         return (
@@ -321,23 +352,6 @@ class Simulator:
 
     def _in_precision(self) -> AbstractContextManager[Any]:
         return jax.enable_x64(self.precision == "float64")
-
-
-def _check_problem(problem: Problem, params: Any, data: FederatedData) -> None:
-    """Refuse a problem that the compiled programs could not use, in words."""
-    try:
-        hash(problem)
-    except TypeError as error:
-        raise BadInput(
-            f"{type(problem).__name__} must be hashable: freeze its dataclass"
-        ) from error
-    row = tuple(jax.ShapeDtypeStruct((1, *a.shape[2:]), a.dtype) for a in data.batch)
-    loss = jax.eval_shape(problem.loss, params, row)
-    if jnp.shape(loss) != () or not jnp.issubdtype(loss.dtype, jnp.floating):
-        raise BadInput(
-            f"the loss of {type(problem).__name__} returns {loss.dtype}{list(jnp.shape(loss))}: "
-            "it must be one float, the mean over the rows of the batch"
-        )
 
 
 def _measurement(sums: np.ndarray) -> Measurement:

@@ -1,32 +1,61 @@
 """How long each client takes for one local step, and the virtual clock."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import final
+from typing import Annotated, final
 
 import numpy as np
+from scipy.special import ndtri
 
-from flanp.checks import BadInput, nearest, require
-from flanp.files import read_csv
+from flanp.checks import BadInput, nearest, require, shown
+from flanp.files import read_csv, read_number
+from flanp.parts import Part, Within, check_is
 from flanp.streams import Stream, generator
+
+Seconds = Annotated[float, Within(1e-9, 1e9)]
+"""From a nanosecond to thirty years."""
 
 
 @dataclass(frozen=True)
-class Speeds(ABC):
+class Speeds(Part):
     """Seconds per local step, T_i, of each client."""
 
-    jitter: float = field(default=0.0, kw_only=True)
+    jitter: Annotated[float, Within(0, 10)] = field(default=0.0, kw_only=True)
     """0: drawn once and fixed; v > 0: redrawn in each round around T_i, with deviation v T_i."""
 
     def __post_init__(self) -> None:
-        ok = 0 <= self.jitter <= 10
-        require(ok, "jitter", self.jitter, "between 0 (fixed speeds) and 10")
+        super().__post_init__()
+        ok = self.jitter == 0 or self.jitter >= 1e-6
+        require(ok, "jitter", self.jitter, "0, for fixed speeds, or from 1e-6 to 10")
 
     @abstractmethod
     def draw(self, ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
         """Return T_i of the clients with these ids."""
+
+    def seconds_of(self, ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
+        """Return `draw(ids, rng)`, after a look at whether a run can use it."""
+        T = np.asarray(self.draw(ids, rng))
+        name = f"{type(self).__name__}.draw"
+        if T.shape != (len(ids),) or T.dtype.kind not in "iuf":
+            raise BadInput(
+                f"{name} returned {T.dtype}{list(T.shape)}: it must be a number of seconds for "
+                f"each of the {len(ids)} clients"
+            )
+        wrong = np.flatnonzero(~(np.isfinite(T) & (T > 0)))
+        if len(wrong):
+            client, seconds = ids[wrong[0]], T[wrong[0]]
+            raise BadInput(
+                f"{name}: client {client!r} has {shown(seconds)} seconds per step: it must be "
+                "positive and finite"
+            )
+        return T.astype(float)
+
+    def quantile(self, u: np.ndarray) -> np.ndarray | None:
+        """Return the T that a share u of all clients is at or below, where that is known."""
+        del u
+        return None
 
 
 @final
@@ -34,14 +63,14 @@ class Speeds(ABC):
 class Uniform(Speeds):
     """T_i uniform on [low, high]: the paper's [50, 500]."""
 
-    low: float = 50.0
-    high: float = 500.0
+    low: Seconds = 50.0
+    high: Seconds = 500.0
     pin_ends: bool = False
     """Set the fastest to low and the slowest to high, as the authors' script does."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(0 < self.low <= self.high, "(low, high)", (self.low, self.high), "0 < low <= high")
+        require(self.low <= self.high, "(low, high)", (self.low, self.high), "low <= high")
 
     def draw(self, ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
         """Return T_i."""
@@ -51,23 +80,26 @@ class Uniform(Speeds):
             T[fastest], T[slowest] = self.low, self.high
         return T
 
+    def quantile(self, u: np.ndarray) -> np.ndarray:
+        """Return low + u (high - low)."""
+        return self.low + u * (self.high - self.low)
+
 
 @final
 @dataclass(frozen=True)
 class Exponential(Speeds):
     """T_i = offset + an exponential variable with rate `rate` (mean 1/rate)."""
 
-    rate: float = 1.0
-    offset: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.rate > 0, "rate", self.rate, "a positive number")
-        require(self.offset >= 0, "offset", self.offset, "zero or a positive number")
+    rate: Annotated[float, Within(1e-9, 1e9)] = 1.0
+    offset: Annotated[float, Within(0, 1e9)] = 0.0
 
     def draw(self, ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
         """Return T_i."""
         return self.offset + rng.exponential(1 / self.rate, len(ids))
+
+    def quantile(self, u: np.ndarray) -> np.ndarray:
+        """Return offset - ln(1 - u) / rate."""
+        return self.offset - np.log1p(-u) / self.rate
 
 
 @final
@@ -75,15 +107,15 @@ class Exponential(Speeds):
 class Homogeneous(Speeds):
     """The same T for all clients."""
 
-    T: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.T > 0, "T", self.T, "a positive number")
+    T: Seconds = 1.0
 
     def draw(self, ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
         """Return T for each."""
         return np.full(len(ids), float(self.T))
+
+    def quantile(self, u: np.ndarray) -> np.ndarray:
+        """Return T."""
+        return np.full(np.shape(u), float(self.T))
 
 
 @final
@@ -91,17 +123,16 @@ class Homogeneous(Speeds):
 class LogNormal(Speeds):
     """T_i = median * exp(sigma * a standard normal variable)."""
 
-    median: float = 1.0
-    sigma: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.median > 0, "median", self.median, "a positive number")
-        require(self.sigma >= 0, "sigma", self.sigma, "zero or a positive number")
+    median: Seconds = 1.0
+    sigma: Annotated[float, Within(0, 10)] = 1.0
 
     def draw(self, ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
         """Return T_i."""
         return self.median * np.exp(self.sigma * rng.standard_normal(len(ids)))
+
+    def quantile(self, u: np.ndarray) -> np.ndarray:
+        """Return median * exp(sigma * the normal quantile of u)."""
+        return self.median * np.exp(self.sigma * ndtri(u))
 
 
 @final
@@ -113,12 +144,7 @@ class Measured(Speeds):
     array([3., 1.])
     """
 
-    seconds: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for i, T in enumerate(self.seconds):
-            require(T > 0 and np.isfinite(T), f"seconds[{i}]", T, "a positive finite number")
+    seconds: tuple[Seconds, ...]
 
     def draw(self, ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
         """Return the given numbers."""
@@ -132,9 +158,9 @@ class Measured(Speeds):
 class FromCSV(Speeds):
     """Seconds per step from a CSV file with two columns: client, seconds per step.
 
-    A first line that is not numeric in its second column is taken as a header. Clients of the
-    file that the data does not have are an error, as are clients of the data that the file does
-    not have: silence would hide a misspelt name.
+    The first line may be a header, which names the two columns. Clients of the file that the data
+    does not have are an error, as are clients of the data that the file does not have: silence
+    would hide a misspelt name.
     """
 
     path: Path
@@ -147,7 +173,7 @@ class FromCSV(Speeds):
             raise BadInput(
                 f"{self.path}: no speed for {_some(missing)}; add a line 'client,seconds' for each"
             )
-        unknown = [i for i in T if i not in set(ids)]
+        unknown = sorted(T.keys() - set(ids))
         if unknown:
             raise BadInput(
                 f"{self.path}: {_some(unknown)} not among the clients of the data"
@@ -156,32 +182,38 @@ class FromCSV(Speeds):
         return np.array([T[i] for i in ids])
 
 
+CLIENT_NAMES = {"client", "client_id", "client id", "clients", "id", "name", "node", "device"}
+SECONDS_NAMES = {"seconds", "seconds_per_step", "seconds per step", "seconds/step", "t", "t_i", "s"}
+
+
 def read_speeds(path: Path) -> dict[str, float]:
     """Read a CSV file of (client, seconds per step) and return seconds by client."""
-    path = Path(path)
-    if not path.is_file():
-        raise BadInput(f"{path}: there is no such file of speeds")
+    lines = read_csv(path)
+    client, seconds = 0, 1
+    if lines and len(lines[0][1]) == 2:
+        names = [cell.lower() for cell in lines[0][1]]
+        for a, b in ((0, 1), (1, 0)):
+            if names[a] in CLIENT_NAMES and names[b] in SECONDS_NAMES:
+                client, seconds = a, b
+                lines = lines[1:]
+                break
     T: dict[str, float] = {}
-    for line, row in read_csv(path):
+    for line, cells in lines:
         where = f"{path}, line {line}"
-        if len(row) != 2:
-            raise BadInput(f"{where}: {len(row)} columns; there must be two: client, seconds")
-        client, text = row
+        if len(cells) != 2:
+            raise BadInput(f"{where}: {len(cells)} columns; there must be two: client, seconds")
+        name = cells[client]
         try:
-            seconds = float(text)
-        except ValueError:
-            if line == 1:
-                continue
-            raise BadInput(f"{where}: {text!r} is not a number of seconds") from None
-        require(
-            seconds > 0 and np.isfinite(seconds),
-            f"{where}: seconds",
-            seconds,
-            "a positive finite number",
-        )
-        if client in T:
-            raise BadInput(f"{where}: client {client!r} was there before; give each one line")
-        T[client] = seconds
+            value = read_number(cells[seconds], where)
+        except BadInput as error:
+            hint = "; a header must be 'client,seconds'" if not T else ""
+            raise BadInput(f"{error}{hint}") from None
+        T_i = check_is(f"{where}: seconds", value, Seconds)
+        if not name:
+            raise BadInput(f"{where}: the client has no name")
+        if name in T:
+            raise BadInput(f"{where}: client {name!r} was there before; give each one line")
+        T[name] = T_i
     if not T:
         raise BadInput(f"{path}: the file holds no speeds; write lines 'client,seconds'")
     return T

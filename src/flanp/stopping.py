@@ -1,12 +1,13 @@
 """When the n active clients are done: the stage rules."""
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 
-from flanp.checks import BadInput, require
+from flanp.checks import BadInput
 from flanp.measurement import Measurement
+from flanp.parts import Count, Part, Positive, Within
 from flanp.stage import Stage
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ Memory = dict[str, Any]
 """What a rule remembers from round to round and stage to stage: numbers by name."""
 
 
-class StageRule(ABC):
+class StageRule(Part):
     """Decides, before each round, whether the stage is over."""
 
     @abstractmethod
@@ -38,14 +39,10 @@ class StageRule(ABC):
 class StatisticalAccuracy(StageRule):
     """The paper's test, ||grad L_n(w)||^2 <= 2 mu V_ns with V_ns = c/(n s): mu and c are known."""
 
-    mu: float | None = None
+    mu: Positive | None = None
     """Strong convexity of the loss; the problem's own if left out."""
-    c: float | None = None
+    c: Positive | None = None
     """The constant of the statistical accuracy V_ns = c/(n s); the problem's own if left out."""
-
-    def __post_init__(self) -> None:
-        require(self.mu is None or self.mu > 0, "mu", self.mu, "a positive number")
-        require(self.c is None or self.c > 0, "c", self.c, "a positive number")
 
     def complete(self, problem: "Problem", data: "FederatedData") -> "StatisticalAccuracy":
         """Return the rule with the constants of a problem in place of those left out."""
@@ -89,15 +86,10 @@ class Halving(StageRule):
     gradient's squared norm. Halving is what V_ns = c/(n s) does when n doubles.
     """
 
-    threshold: float | None = None
+    threshold: Annotated[float, Within(1e-30, 1e30)] | None = None
     """||grad L_n||^2 that ends the first stage."""
-    fraction: float = 0.01
+    fraction: Annotated[float, Within(1e-12, 0.999999)] = 0.01
     """Without a threshold: the fraction of ||grad L_n0(w_0)||^2 that ends the first stage."""
-
-    def __post_init__(self) -> None:
-        ok = self.threshold is None or self.threshold > 0
-        require(ok, "threshold", self.threshold, "a positive number")
-        require(0 < self.fraction < 1, "fraction", self.fraction, "between 0 and 1")
 
     def looks_at(self, stage: Stage, rounds: int) -> Sight:
         """Look at the active clients' gradient."""
@@ -113,7 +105,7 @@ class Halving(StageRule):
         """Test ||grad L_n||^2 <= threshold / 2^k."""
         assert seen is not None
         first = memory.get("first") or self.threshold or self.fraction * seen.grad_norm_sq
-        return seen.grad_norm_sq <= first / 2**stage.k, {"first": first}
+        return seen.grad_norm_sq <= math.ldexp(first, -stage.k), {"first": first}
 
 
 @final
@@ -132,13 +124,8 @@ class GradientNoise(StageRule):
     a stage that is not the last also ends after `at_most` rounds.
     """
 
-    theta: float = 0.1
-    at_most: int | None = 20
-
-    def __post_init__(self) -> None:
-        require(self.theta > 0, "theta", self.theta, "a positive number")
-        ok = self.at_most is None or self.at_most >= 1
-        require(ok, "at_most", self.at_most, "1 or more, or nothing for no limit")
+    theta: Positive = 0.1
+    at_most: Count | None = 20
 
     def looks_at(self, stage: Stage, rounds: int) -> Sight:
         """Look at the active clients' gradient."""
@@ -159,10 +146,7 @@ class GradientNoise(StageRule):
 class FixedRounds(StageRule):
     """The same number of rounds in each stage."""
 
-    rounds: int
-
-    def __post_init__(self) -> None:
-        require(self.rounds >= 1, "rounds", self.rounds, "1 or more")
+    rounds: Count
 
     def looks_at(self, stage: Stage, rounds: int) -> Sight:
         """Look at nothing."""
@@ -189,12 +173,8 @@ class Authors(StageRule):
     the threshold, or after 20 rounds.
     """
 
-    first_rounds: int = 21
-    at_most: int = 20
-
-    def __post_init__(self) -> None:
-        require(self.first_rounds >= 1, "first_rounds", self.first_rounds, "1 or more")
-        require(self.at_most >= 1, "at_most", self.at_most, "1 or more")
+    first_rounds: Count = 21
+    at_most: Count = 20
 
     def looks_at(self, stage: Stage, rounds: int) -> Sight:
         """Look at the whole training set, in the first stage only at its end."""
@@ -209,7 +189,7 @@ class Authors(StageRule):
         norm = math.sqrt(seen.grad_norm_sq)
         if stage.k == 0:
             return True, {"first": norm}
-        return rounds >= self.at_most or norm <= memory["first"] / 2**stage.k, memory
+        return rounds >= self.at_most or norm <= math.ldexp(memory["first"], -stage.k), memory
 
 
 @final

@@ -4,6 +4,8 @@ from enum import IntEnum
 
 import numpy as np
 
+from flanp.parts import Seed, check_is
+
 
 class Stream(IntEnum):
     """What a stream of random numbers is for."""
@@ -24,4 +26,4 @@ def generator(seed: int, stream: Stream, *more: int) -> np.random.Generator:
     >>> bool(generator(0, Stream.SPEEDS).random() == generator(0, Stream.JITTER).random())
     False
     """
-    return np.random.default_rng([seed, stream, *more])
+    return np.random.default_rng([check_is("seed", seed, Seed), stream, *more])

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import final
 
 from flanp.checks import require
+from flanp.parts import Many, Positive
 from flanp.schedules import Schedule
 from flanp.stage import Stage
 
@@ -66,18 +67,15 @@ class Theorem1(Schedule):
     True
     """
 
-    mu: float
-    L: float
-    sigma2: float
-    c: float
-    s: int
+    mu: Positive
+    L: Positive
+    sigma2: Positive
+    c: Positive
+    s: Many
 
     def __post_init__(self) -> None:
-        require(self.mu > 0, "mu", self.mu, "a positive number")
+        super().__post_init__()
         require(self.mu <= self.L, "L", self.L, f"at least mu = {self.mu}")
-        require(self.sigma2 > 0, "sigma2", self.sigma2, "a positive number")
-        require(self.c > 0, "c", self.c, "a positive number")
-        require(self.s >= 1, "s", self.s, "1 or more")
 
     @property
     def kappa(self) -> float:

@@ -1,35 +1,37 @@
 """How many local steps each participant does, and on what."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import final
+from typing import Annotated, final
 
 import numpy as np
 
 from flanp.checks import require
+from flanp.parts import Count, Part, Within
+
+MOST_STEPS = 1_000_000
+"""The most local steps that a client does in a round, which nothing can interrupt."""
 
 
 @dataclass(frozen=True)
-class Work(ABC):
+class Work(Part):
     """Local work: tau steps, each on a mini-batch or on all of the client's samples."""
 
-    tau: int | None = None
+    tau: Annotated[int, Within(1, 100_000)] | None = None
     """Local steps per round; give this or epochs."""
-    epochs: float | None = None
+    epochs: Annotated[float, Within(0, 10_000, above=True)] | None = None
     """Passes over the client's samples per round, in place of tau."""
-    batch: int | None = None
+    batch: Count | None = None
     """Samples in a mini-batch; without it, each step uses the full local gradient."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(
             (self.tau is None) != (self.epochs is None),
             "(tau, epochs)",
             (self.tau, self.epochs),
             "one of the two, and not both",
         )
-        require(self.tau is None or self.tau >= 1, "tau", self.tau, "1 or more")
-        require(self.epochs is None or self.epochs > 0, "epochs", self.epochs, "above 0")
-        require(self.batch is None or self.batch >= 1, "batch", self.batch, "1 or more")
 
     def base(self, s: np.ndarray) -> np.ndarray:
         """Return the steps that tau, or the epochs over s_i samples, come to for each client."""
@@ -38,6 +40,18 @@ class Work(ABC):
         assert self.epochs is not None
         per_epoch = 1 if self.batch is None else np.ceil(s / self.batch)
         return np.maximum(1, np.rint(self.epochs * per_epoch)).astype(int) * np.ones(len(s), int)
+
+    def local_steps(self, T: np.ndarray, s: np.ndarray) -> np.ndarray:
+        """Return `steps(T, s)`, after a look at whether a run can use them."""
+        tau = np.asarray(self.steps(T, s))
+        ok = tau.shape == T.shape and tau.dtype.kind in "iu"
+        require(
+            ok and bool((tau >= 1).all() and (tau <= MOST_STEPS).all()),
+            f"{type(self).__name__}(tau = {self.tau}, epochs = {self.epochs}): local steps",
+            tau.max() if ok else tau.tolist(),
+            f"a whole number from 1 to {MOST_STEPS:,} for each participant; see tau, epochs, batch",
+        )
+        return tau
 
     @abstractmethod
     def steps(self, T: np.ndarray, s: np.ndarray) -> np.ndarray:
@@ -72,12 +86,8 @@ class SpeedMatched(Work):
     array([50, 20, 10])
     """
 
-    limit: int = 10
+    limit: Annotated[int, Within(1, 1000)] = 10
     """Largest multiple of tau that any client does."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.limit >= 1, "limit", self.limit, "1 or more")
 
     def steps(self, T: np.ndarray, s: np.ndarray) -> np.ndarray:
         """Return tau_i."""

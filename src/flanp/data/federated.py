@@ -6,11 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from flanp.checks import BadInput, require
+from flanp.checks import MOST_WHOLE, BadInput, require, shown
 from flanp.data.splits import Split
+from flanp.memory import require_room
+from flanp.parts import Count, Many, check_is
 from flanp.streams import Stream, generator
 
 Arrays = tuple[np.ndarray, ...]
+
+COPIES = 4
+"""How often a run holds the data at its peak: as given, dealt, condensed, on the devices."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +23,7 @@ class FederatedData:
     """The samples of N clients, padded to the same number S of rows each.
 
     The clients are kept in the order of their ids, so that the order in which they were given
-    does not matter.
+    does not matter. Make it with `from_clients` or `from_arrays`, which check what they are given.
     """
 
     batch: Arrays
@@ -65,39 +70,41 @@ def from_clients(
     >>> data.N, data.s.tolist(), data.batch[0].shape
     (2, [3.0, 1.0], (2, 3, 2))
     """
+    if isinstance(clients, dict):
+        raise BadInput("clients is a dict: give list(clients.values()), and ids=list(clients)")
+    check_is("clients", clients, list | tuple, ", with a tuple of arrays for each client")
     if not clients:
         raise BadInput("there are no clients: give at least one")
     names = [str(i) for i in (range(len(clients)) if ids is None else ids)]
-    if len(set(names)) != len(clients):
-        raise BadInput(f"{len(clients)} clients need as many different ids, got {names[:5]} ...")
-    parts = [tuple(np.asarray(a) for a in client) for client in clients]
+    if len(names) != len(clients) or len(set(names)) != len(clients):
+        raise BadInput(f"{len(clients)} clients need as many different ids, got {shown(names)}")
+    classes = check_is("classes", classes, Count | None)
+    parts = [
+        _checked(client, f"client {name!r}", classes)
+        for name, client in zip(names, clients, strict=True)
+    ]
     for name, part in zip(names, parts, strict=True):
-        rows = {len(a) for a in part}
-        if rows == {0}:
-            raise BadInput(f"client {name!r} has no samples: leave it out")
-        if len(rows) != 1:
-            raise BadInput(f"client {name!r}: its arrays differ in rows: {sorted(rows)}")
-        if [a.shape[1:] for a in part] != [a.shape[1:] for a in parts[0]]:
-            raise BadInput(f"client {name!r}: its rows differ in shape from client {names[0]!r}'s")
-        for a in part:
-            if not np.isfinite(a).all():
-                raise BadInput(f"client {name!r}: its data holds NaN or Inf; clean it first")
-    for a in test or ():
-        if not np.isfinite(a).all():
-            raise BadInput("the held-out data holds NaN or Inf; clean it first")
-    if classes is not None:
-        for name, part in zip(names, parts, strict=True):
-            if part[-1].min() < 0 or part[-1].max() >= classes:
-                raise BadInput(f"client {name!r}: its labels must be 0 to {classes - 1}")
+        _compare(part, f"client {name!r}", parts[0], f"client {names[0]!r}")
+    held_out = None
+    if test is not None:
+        held_out = _checked(test, "the held-out data", classes)
+        _compare(held_out, "the held-out data", parts[0], f"client {names[0]!r}")
     order = sorted(range(len(clients)), key=lambda i: _by_number(names[i]))
     sizes = np.array([len(parts[i][0]) for i in order])
-    S = sizes.max()
+    S = int(sizes.max())
+    row_bytes = sum(a.nbytes // len(a) for a in parts[0])
+    require_room(
+        COPIES * len(parts) * S * row_bytes,
+        f"clients = {len(parts)}, padded to the {S} samples of the largest",
+        len(parts) * S,
+        "rows",
+    )
     batch = tuple(np.stack([pad_rows(parts[i][j], S) for i in order]) for j in range(len(parts[0])))
     return FederatedData(
         batch=batch,
         weights=(np.arange(S) < sizes[:, None]).astype(np.float32),
         ids=tuple(names[i] for i in order),
-        test=None if test is None else tuple(np.asarray(a) for a in test),
+        test=held_out,
         classes=classes,
     )
 
@@ -128,22 +135,22 @@ def from_arrays(
     >>> from_arrays(np.ones((10, 2)), np.ones(10), IID(), clients=3).s.tolist()
     [4.0, 3.0, 3.0]
     """
-    x, y = np.asarray(x), np.asarray(y)
-    require(clients >= 1, "clients", clients, "1 or more")
+    x, y = _checked((x, y), "the data", classes)
+    check_is("split", split, Split)
+    clients = check_is("clients", clients, Many)
+    samples = check_is("samples", samples, Many | None)
     rng = generator(seed, Stream.SPLIT)
     rows = np.arange(len(x))
     if samples is not None:
-        require(samples >= 1, "samples", samples, "1 or more")
-        if clients * samples > len(x):
-            raise BadInput(
-                f"{clients} clients x {samples} samples are more than the {len(x)} samples there "
-                "are: lower one of the two"
-            )
-        rows = rng.permutation(len(x))[: clients * samples]
-    if clients > len(rows):
-        raise BadInput(
-            f"{clients} clients are more than the {len(rows)} samples: use fewer clients"
+        require(
+            clients * samples <= len(x),
+            "(clients, samples)",
+            (clients, samples),
+            f"at most {len(x)} in all, the samples there are: lower one of the two",
         )
+        rows = rng.permutation(len(x))[: clients * samples]
+    allowed = f"at most {len(rows)}, the number of samples: use fewer clients"
+    require(clients <= len(rows), "clients", clients, allowed)
     parts = split.deal(y[rows], clients, rng)
     return from_clients([(x[rows[p]], y[rows[p]]) for p in parts], test=test, classes=classes)
 
@@ -153,6 +160,49 @@ def pad_rows(a: np.ndarray, rows: int) -> np.ndarray:
     return np.concatenate([a, np.repeat(a[-1:], rows - len(a), axis=0)]) if len(a) < rows else a
 
 
+def _checked(given: Any, owner: str, classes: int | None) -> Arrays:
+    """Return what someone holds as arrays of numbers with equally many rows."""
+    if not isinstance(given, list | tuple):
+        raise BadInput(f"{owner} is {shown(type(given))}: give a tuple of arrays, such as (x, y)")
+    arrays = tuple(_numbers(a, f"{owner}, array {j + 1}") for j, a in enumerate(given))
+    rows = {len(a) for a in arrays}
+    if rows in (set(), {0}):
+        raise BadInput(f"{owner} has no samples: leave it out")
+    if len(rows) != 1:
+        raise BadInput(f"{owner}: its arrays differ in rows: {sorted(rows)}")
+    return arrays if classes is None else (*arrays[:-1], _labels(arrays[-1], owner, classes))
+
+
+def _numbers(given: Any, where: str) -> np.ndarray:
+    try:
+        a = np.asarray(given)
+    except ValueError as error:
+        raise BadInput(f"{where}: its rows differ in shape: {error}") from error
+    if a.dtype.kind not in "fiub":
+        kind = "text" if a.dtype.kind in "US" else f"values of type {a.dtype}"
+        raise BadInput(f"{where} holds {kind}: give numbers, for labels 0, 1, 2, ...")
+    if a.ndim == 0:
+        raise BadInput(f"{where} is a single number: give one row for each sample")
+    if a.dtype.kind == "f" and not np.isfinite(a).all():
+        raise BadInput(f"{where} holds NaN or Inf; clean it first")
+    if a.dtype.kind in "iu" and a.size and max(int(a.max()), -int(a.min())) > MOST_WHOLE:
+        raise BadInput(f"{where} holds whole numbers beyond 32 bits; make them floats, or smaller")
+    return a
+
+
+def _labels(y: np.ndarray, owner: str, classes: int) -> np.ndarray:
+    whole = y.ndim == 1 and (y.dtype.kind in "iub" or np.array_equal(y, np.rint(y)))
+    if not whole or y.min() < 0 or y.max() >= classes:
+        raise BadInput(f"{owner}: its labels must be 0 to {classes - 1}, one for each row")
+    return y.astype(np.int32)
+
+
+def _compare(part: Arrays, owner: str, other: Arrays, whose: str) -> None:
+    if [a.shape[1:] for a in part] != [a.shape[1:] for a in other]:
+        raise BadInput(f"{owner}: its rows differ in shape from {whose}'s")
+
+
 def _by_number(name: str) -> tuple[int, int, str]:
     """Sort 2 before 10, and numbers before words."""
-    return (0, int(name), name) if name.isdecimal() else (1, 0, name)
+    small = name.isascii() and name.isdecimal() and len(name) < 40
+    return (0, int(name), name) if small else (1, 0, name)

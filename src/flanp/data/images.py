@@ -3,6 +3,7 @@
 import gzip
 import io
 import lzma
+import math
 import os
 import pickle
 import tarfile
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import pooch
 
-from flanp.checks import BadInput
+from flanp.checks import BadInput, first_line
 
 Labelled = tuple[np.ndarray, np.ndarray]
 
@@ -26,6 +27,7 @@ MNIST_FILES = {
 }
 MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 CIFAR10_FILE = {"cifar-10-python.tar.gz": "md5:c58f30108f718f92721af3b95e74349a"}
+CIFAR10_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/"
 
 
@@ -33,7 +35,7 @@ def load_mnist(folder: Path | None = None) -> tuple[Labelled, Labelled]:
     """Return (training, test) images, flat and scaled to [-1, 1], with their labels."""
     paths = [_find(folder, "mnist", (name,), MNIST_FILES, MNIST_URL) for name in MNIST_FILES]
     arrays = [read_idx(path) for path in paths]
-    return _scaled(arrays[0], arrays[1]), _scaled(arrays[2], arrays[3])
+    return _scaled(arrays[0], arrays[1], paths[0]), _scaled(arrays[2], arrays[3], paths[2])
 
 
 def load_cifar10(folder: Path | None = None) -> tuple[Labelled, Labelled]:
@@ -41,24 +43,39 @@ def load_cifar10(folder: Path | None = None) -> tuple[Labelled, Labelled]:
     names = ("cifar-10-python.tar.gz", "cifar-10-python.tar.xz")
     path = _find(folder, "cifar10", names, CIFAR10_FILE, CIFAR10_URL)
     batches = _read_batches(path)
-    train = [batches[f"data_batch_{i}"] for i in range(1, 6)]
+    missing = [name for name in CIFAR10_BATCHES if name not in batches]
+    if missing:
+        raise BadInput(f"{path} is damaged: it lacks {', '.join(missing)}")
+    train = [batches[name] for name in CIFAR10_BATCHES[:-1]]
     x, y = (np.concatenate(parts) for parts in zip(*train, strict=True))
-    return _scaled(x, y), _scaled(*batches["test_batch"])
+    return _scaled(x, y, path), _scaled(*batches["test_batch"], path)
 
 
 @lru_cache(maxsize=1)  # unpacking takes longer than many a run, and each seed asks for it
 def _read_batches(path: Path) -> dict[str, Labelled]:
     batches = {}
     try:
-        with tarfile.open(path) as archive:
+        unpack = lzma.open if path.suffix == ".xz" else gzip.open
+        with unpack(path) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as archive:
             for member in archive:
                 file = archive.extractfile(member) if "_batch" in member.name else None
                 if file is not None:
-                    batch = ArrayUnpickler(io.BytesIO(file.read()), encoding="bytes").load()
-                    batches[Path(member.name).name] = batch[b"data"], np.array(batch[b"labels"])
-    except (OSError, EOFError, tarfile.TarError, lzma.LZMAError, pickle.UnpicklingError) as error:
+                    batches[Path(member.name).name] = _read_batch(file.read())
+            while unpacked.read(2**20):  # the checksum comes at the end
+                pass
+    except (OSError, EOFError, tarfile.TarError, lzma.LZMAError, zlib.error) as error:
         raise BadInput(f"{path} is damaged: {error}") from error
+    except Exception as error:  # a damaged pickle can raise anything
+        raise BadInput(f"{path} is damaged: {first_line(error)}") from error
     return batches
+
+
+def _read_batch(content: bytes) -> Labelled:
+    batch = ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
+    images, labels = batch[b"data"], np.array(batch[b"labels"])
+    if images.dtype != np.uint8 or images.shape[1:] != (3072,) or labels.dtype.kind not in "iu":
+        raise ValueError(f"images of shape {images.shape} and labels of type {labels.dtype}")
+    return images, labels
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -67,10 +84,13 @@ def read_idx(path: Path) -> np.ndarray:
         raw = gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
         raise BadInput(f"{path} is damaged: {error}") from error
-    if raw[:3] != b"\0\0\x08":
+    if len(raw) < 4 or raw[:3] != b"\0\0\x08":
         raise BadInput(f"{path}: not an IDX file of unsigned bytes")
-    shape = np.frombuffer(raw, ">i4", count=raw[3], offset=4)
-    return np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(shape)
+    start = 4 + 4 * raw[3]
+    shape = [int.from_bytes(raw[i : i + 4]) for i in range(4, start, 4)]
+    if len(raw) != start + math.prod(shape) or not shape:
+        raise BadInput(f"{path} is damaged: it says {shape}, and holds {len(raw) - start} bytes")
+    return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)
 
 
 class ArrayUnpickler(pickle.Unpickler):
@@ -151,6 +171,11 @@ class DownloadBar:
         self._progress.stop()
 
 
-def _scaled(images: np.ndarray, labels: np.ndarray) -> Labelled:
+def _scaled(images: np.ndarray, labels: np.ndarray, path: Path) -> Labelled:
+    if labels.shape != (len(images),) or not len(images) or labels.min() < 0 or labels.max() > 9:
+        raise BadInput(
+            f"{path} is damaged: {len(images)} images and labels of shape {labels.shape}, which "
+            "must be as many, each 0 to 9"
+        )
     flat = images.reshape(len(images), -1)
     return flat.astype(np.float32) / 127.5 - 1, labels.astype(np.int32)

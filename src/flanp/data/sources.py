@@ -1,22 +1,27 @@
 """Where data comes from: each source loads federated data for a seed."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import final
+from typing import Annotated, final
 
 import numpy as np
 from sklearn.datasets import load_digits
 
-from flanp.checks import BadInput, nearest, require
-from flanp.data.federated import FederatedData, from_arrays, from_clients
+from flanp.checks import BadInput, require
+from flanp.data.federated import COPIES, FederatedData, from_arrays, from_clients
 from flanp.data.images import load_cifar10, load_mnist
 from flanp.data.splits import IID, Split
-from flanp.files import read_csv
+from flanp.data.tables import read_table
+from flanp.memory import require_room
+from flanp.parts import Many, Part, Within
 from flanp.streams import Stream, generator
 
+MOST_LABELS = 100_000
+"""A label above this is hardly one."""
 
-class Source(ABC):
+
+class Source(Part):
     """Loads the clients' data."""
 
     @abstractmethod
@@ -33,31 +38,30 @@ class Synthetic(Source):
     (3, 5, 2)
     """
 
-    clients: int = 100
-    samples: int = 100
+    clients: Many = 100
+    samples: Many = 100
     """s, the samples of each client."""
-    dim: int = 20
+    dim: Many = 20
     """d."""
-    condition: float = 20.0
+    condition: Annotated[float, Within(1, 1e12)] = 20.0
     """Condition number of the inputs' covariance, kappa."""
-    noise: float = 1.0
+    noise: Annotated[float, Within(0, 1e9)] = 1.0
     """Standard deviation of the noise."""
-
-    def __post_init__(self) -> None:
-        require(self.clients >= 1, "clients", self.clients, "1 or more")
-        require(self.samples >= 1, "samples", self.samples, "1 or more")
-        require(self.dim >= 1, "dim", self.dim, "1 or more")
-        require(1 <= self.condition < np.inf, "condition", self.condition, "1 or more")
-        require(0 <= self.noise < np.inf, "noise", self.noise, "zero or a positive number")
 
     def load(self, seed: int = 0) -> FederatedData:
         """Draw the samples."""
+        N, s, d = self.clients, self.samples, self.dim
+        row_bytes = 8.0 * (d + 2)
+        what = f"(clients, samples, dim) = {(N, s, d)}"
+        require_room(COPIES * N * s * row_bytes, what, N * s, "samples in all")
         rng = generator(seed, Stream.SYNTHETIC)
-        scale = np.sqrt(np.geomspace(1 / self.condition, 1, self.dim))
-        w = rng.standard_normal(self.dim)
-        x = scale * rng.standard_normal((self.clients, self.samples, self.dim))
-        y = x @ w + self.noise * rng.standard_normal((self.clients, self.samples))
-        return from_clients(list(zip(x, y, strict=True)))
+        scale = np.sqrt(np.geomspace(1 / self.condition, 1, d))
+        w = rng.standard_normal(d)
+        x = rng.standard_normal((N, s, d))
+        x *= scale
+        y = x @ w + self.noise * rng.standard_normal((N, s))
+        weights = np.ones((N, s), np.float32)
+        return FederatedData((x, y), weights, tuple(str(i) for i in range(N)))
 
 
 @final
@@ -70,8 +74,8 @@ class Digits(Source):
     (10, 10, 1438, 359)
     """
 
-    clients: int = 20
-    samples: int | None = None
+    clients: Many = 20
+    samples: Many | None = None
     split: Split = field(default_factory=IID)
 
     def load(self, seed: int = 0) -> FederatedData:
@@ -97,8 +101,8 @@ class Digits(Source):
 class MNIST(Source):
     """MNIST, 60,000 training and 10,000 test images of 28x28, scaled to [-1, 1]."""
 
-    clients: int = 20
-    samples: int | None = None
+    clients: Many = 20
+    samples: Many | None = None
     split: Split = field(default_factory=IID)
     folder: Path | None = None
     """A folder with the four files; without it they are downloaded once into the cache."""
@@ -116,8 +120,8 @@ class MNIST(Source):
 class CIFAR10(Source):
     """CIFAR-10, 50,000 training and 10,000 test images of 32x32x3, scaled to [-1, 1]."""
 
-    clients: int = 20
-    samples: int | None = None
+    clients: Many = 20
+    samples: Many | None = None
     split: Split = field(default_factory=IID)
     folder: Path | None = None
     """A folder with the archive; without it the archive is downloaded once into the cache."""
@@ -136,7 +140,8 @@ class CSV(Source):
     """Your own table: a CSV file with a header, numeric columns, one row a sample.
 
     One column is the target; one may name the client that holds the row, else the rows are
-    dealt out. Labels must be whole numbers from 0.
+    dealt out. All other columns are inputs, but a column that only counts the rows is refused: say
+    with `ignore` or `inputs` what it is. Labels must be whole numbers from 0.
     """
 
     path: Path
@@ -144,38 +149,34 @@ class CSV(Source):
     """Name of the target's column."""
     client: str | None = None
     """Name of the column with the client's id."""
-    clients: int | None = None
+    clients: Many | None = None
     """How many clients to deal the rows out to, where no column says."""
     labels: bool = False
     """Whether the target is a class label rather than a number."""
+    inputs: tuple[str, ...] | None = None
+    """Names of the inputs' columns; all that are left over if left out."""
+    ignore: tuple[str, ...] = ()
+    """Names of columns that are not used."""
     split: Split = field(default_factory=IID)
-    test_fraction: float = 0.0
+    test_fraction: Annotated[float, Within(0, 0.999)] = 0.0
     """Share of the rows that is held out."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(
             (self.client is None) != (self.clients is None),
             "(client, clients)",
             (self.client, self.clients),
             "either the name of the client column or the number of clients",
         )
-        require(0 <= self.test_fraction < 1, "test_fraction", self.test_fraction, "in [0, 1)")
 
     def load(self, seed: int = 0) -> FederatedData:
         """Read the file."""
-        columns = _read_table(self.path)
-        for name in filter(None, (self.target, self.client)):
-            if name not in columns:
-                raise BadInput(f"{self.path}: no column {name!r}{nearest(name, columns)}")
-        owners = columns.pop(self.client) if self.client else None
-        numbers = {name: _numeric(self.path, name, column) for name, column in columns.items()}
-        y = numbers.pop(self.target)
-        if not numbers:
-            raise BadInput(f"{self.path}: no column is left for the inputs")
-        x = np.stack(list(numbers.values()), axis=1).astype(np.float64)
+        roles = {"target": self.target, "client": self.client}
+        x, y, owners = read_table(self.path, roles, self.inputs, self.ignore)
         classes = None
         if self.labels:
-            if not np.array_equal(y, np.rint(y)) or y.min() < 0:
+            if not np.array_equal(y, np.rint(y)) or y.min() < 0 or y.max() > MOST_LABELS:
                 raise BadInput(f"{self.path}: labels in {self.target!r} must be 0, 1, 2, ...")
             y, classes = y.astype(np.int32), int(y.max()) + 1
         rng = generator(seed, Stream.CSV)
@@ -196,29 +197,3 @@ class CSV(Source):
         """Return the rows of an owner to hold out, leaving it at least one."""
         rows = rng.permutation(np.flatnonzero(owners == owner))
         return rows[: min(round(self.test_fraction * len(rows)), len(rows) - 1)]
-
-
-def _read_table(path: Path) -> dict[str, np.ndarray]:
-    path = Path(path)
-    if not path.is_file():
-        raise BadInput(f"{path}: there is no such file")
-    lines = list(read_csv(path))
-    if len(lines) < 2:
-        raise BadInput(f"{path}: it must hold a header and at least one row")
-    (_, header), *rows = lines
-    for line, cells in rows:
-        if len(cells) != len(header):
-            raise BadInput(f"{path}, line {line}: {len(cells)} cells; the header has {len(header)}")
-    columns = zip(*(cells for _, cells in rows), strict=True)
-    return {name: np.array(column) for name, column in zip(header, columns, strict=True)}
-
-
-def _numeric(path: Path, name: str, column: np.ndarray) -> np.ndarray:
-    for row, text in enumerate(column.tolist(), start=1):
-        try:
-            float(text)
-        except ValueError:
-            raise BadInput(
-                f"{path}: column {name!r} is not numeric: {text!r} in data row {row}"
-            ) from None
-    return column.astype(float)

@@ -1,15 +1,16 @@
 """How samples are dealt out to clients."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import final
+from typing import Annotated, final
 
 import numpy as np
 
-from flanp.checks import BadInput, require
+from flanp.checks import BadInput
+from flanp.parts import Part, Within
 
 
-class Split(ABC):
+class Split(Part):
     """Deals samples out to clients."""
 
     @abstractmethod
@@ -40,10 +41,7 @@ class Dirichlet(Split):
     would get nothing gets one sample of the client with the most.
     """
 
-    alpha: float = 0.5
-
-    def __post_init__(self) -> None:
-        require(self.alpha > 0, "alpha", self.alpha, "a positive number")
+    alpha: Annotated[float, Within(1e-3, 1e6)] = 0.5
 
     def deal(self, y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Return the row numbers of each client."""
@@ -69,10 +67,7 @@ class ByLabel(Split):
     Reference: McMahan et al., AISTATS 2017, section 3 ("pathological" split).
     """
 
-    labels: int = 2
-
-    def __post_init__(self) -> None:
-        require(self.labels >= 1, "labels", self.labels, "1 or more")
+    labels: Annotated[int, Within(1, 1_000_000)] = 2
 
     def deal(self, y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Return the row numbers of each client."""

@@ -1,5 +1,6 @@
 """The engine on real machines: Flower nodes in place of simulated clients."""
 
+import json
 import math
 import time
 from collections.abc import Iterable
@@ -184,13 +185,15 @@ class Fleet:
         return [metrics for metrics, _ in replies.values()]
 
     def save(self, model: Model) -> dict[str, np.ndarray]:
-        """Return what of a model outlives the run: w; the clients' states do not."""
-        return {"w": model.w}
+        """Return what outlives the run: w and the clients' speeds, but not their states."""
+        members = json.dumps(self.members.save()).encode()
+        return {"w": model.w, "members": np.frombuffer(members, np.uint8)}
 
     def load(self, arrays: dict[str, np.ndarray]) -> Model:
         """Return the model of `save`; the solver's states start afresh, as at a stage start."""
         if arrays["w"].shape != self.w_0.shape:
             raise BadInput("the checkpoint is of a model with other parameters")
+        self.members.load(json.loads(arrays["members"].tobytes()))
         if self.tracking.needed:
             log(INFO, "the clients' states are gone with the old run: tracking restarts")
         return self._afresh(arrays["w"])
@@ -228,7 +231,7 @@ class Fleet:
             self.clients.first_message,
             self.deadlines.first(),
             self.clients.profile,
-            enough=self.participation.stages(len(new))[0] if self.clients.race else None,
+            enough=self.participation.sizes(len(new))[0] if self.clients.race else None,
             hurry=not self.clients.race,
         )
         for id_, (profile, took) in replies.items():
@@ -303,7 +306,7 @@ class Fleet:
             )
         if stay == wanted:
             return planned
-        return planned._replace(active=active, tau=self.work.steps(T[active], self.s[active]))
+        return planned._replace(active=active, tau=self.work.local_steps(T[active], self.s[active]))
 
     def _stop_tracking(self, out: Iterable[int]) -> None:
         """Restart tracking where clients that have a state are out of it."""

@@ -1,6 +1,5 @@
 """One run over Flower's nodes: rounds, history, checkpoints."""
 
-import json
 import math
 from collections.abc import Callable
 from logging import INFO
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from flanp.flower.strategy import Flanp
 
 FLEET = "fleet.json"
+"""Ranking and speeds for a person to read; a resumed run has them from the checkpoint."""
 
 
 class FlowerRun:
@@ -52,7 +52,15 @@ class FlowerRun:
             "seed": strategy.seed,
             "clock": "measured",
         }
-        self.history = History(about={**self.about, "metric": None, "ended": None})
+        self.history = History(
+            about={
+                **self.about,
+                "metric": None,
+                "higher_is_better": strategy.higher_is_better,
+                "target": strategy.target,
+                "ended": None,
+            }
+        )
         self.result = Result()
         self.evaluated: dict[str, float] = {}
         self.took_part = 0
@@ -137,10 +145,13 @@ class FlowerRun:
         """Whether the target is met, by `evaluate_fn` or by the last stage's participants."""
         values = dict(self.evaluated)
         seen, active = self.fleet.latest, self.state.active
-        sizes = self.method.participation.stages(len(self.fleet.clock.present))
+        sizes = self.method.participation.sizes(len(self.fleet.clock.present))
         if seen is not None and active is not None and len(active) >= sizes[-1]:
             values.setdefault("loss", seen.loss)
-        return all(values.get(name, math.inf) <= value for name, value in target.items())
+        ((name, level),) = target.items()
+        if name == "metric" and self.strategy.higher_is_better:
+            return values.get(name, -math.inf) >= level
+        return values.get(name, math.inf) <= level
 
     def _evaluate(self, state: State) -> None:
         if self.evaluate_fn is None:
@@ -186,16 +197,13 @@ class FlowerRun:
     def _save(self) -> None:
         if self.folder is None:
             return
-        save_checkpoint(self.folder, self.fleet, self.state, self.about)
-        write_json(self.folder / FLEET, self.fleet.members.save())
         self.history.save(self.folder)
+        write_json(self.folder / FLEET, self.fleet.members.save())
+        save_checkpoint(self.folder, self.fleet, self.state, self.about, self.history.rows)
 
     def _resume(self) -> None:
         assert self.folder is not None
-        self.state = load_checkpoint(self.folder, self.fleet, self.about)
-        rows = History.load(self.folder).rows
+        self.state, rows = load_checkpoint(self.folder, self.fleet, self.about)
         self.history.rows = [row for row in rows if row.round < self.state.rounds]
         self.took_part = 0 if self.state.active is None else len(self.state.active)
-        if (self.folder / FLEET).exists():
-            self.fleet.members.load(json.loads((self.folder / FLEET).read_text("utf-8")))
         log(INFO, "resumed after round %d, stage %d", self.state.rounds, self.state.k + 1)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.common.logger import log
@@ -15,7 +15,7 @@ from flwr.serverapp.strategy import Result
 from flanp import participation as policies
 from flanp.algorithm import Method
 from flanp.checkpoint import FILE
-from flanp.checks import BadInput, require
+from flanp.checks import BadInput
 from flanp.flower.clients import FlanpClients, PlainClients
 from flanp.flower.exchange import Exchange
 from flanp.flower.fleet import Fleet, NobodyAnswered
@@ -24,9 +24,11 @@ from flanp.flower.run import FlowerRun
 from flanp.flower.timing import Deadlines, MeasuredClock
 from flanp.flower.vectors import names_of
 from flanp.flower.wire import describe_solver
-from flanp.history import History
+from flanp.history import History, check_target
 from flanp.participation import Participation
+from flanp.parts import Positive, Seed, Within, check_is
 from flanp.solvers import FedAvg, Solver
+from flanp.speeds import Seconds
 from flanp.stopping import Authors, GradientNoise, StageRule, StatisticalAccuracy
 from flanp.work import Equal, Work
 
@@ -60,6 +62,7 @@ class Flanp(FlowerFedAvg):
         quorum: float = 0.5,
         speeds: Mapping[str, float] | None = None,
         target: dict[str, float] | None = None,
+        higher_is_better: bool | None = None,
         seed: int = 0,
         save: Path | str | None = None,
         resume: bool = False,
@@ -81,6 +84,7 @@ class Flanp(FlowerFedAvg):
             speeds: seconds per step, by client, where they are known and need no measuring.
             target: for instance {"loss": 0.3}, of the last stage's participants or of
                 `evaluate_fn`; the run ends there.
+            higher_is_better: of the "metric" that `evaluate_fn` returns, for a target on it.
             seed: of everything random.
             save: folder for the history and a checkpoint after each round.
             resume: go on with the run in that folder.
@@ -94,8 +98,14 @@ class Flanp(FlowerFedAvg):
         self.fraction_evaluate = fraction_evaluate
         if {"fraction_train", "min_train_nodes"} & fedavg.keys():
             log(WARNING, "FLANP decides who trains: fraction_train, min_train_nodes are not used")
-        require(0 < quorum <= 1, "quorum", quorum, "above 0 and at most 1")
-        require(deadline is None or deadline > 0, "deadline", deadline, "a positive number")
+        quorum = check_is("quorum", quorum, Annotated[float, Within(0, 1, above=True)])
+        deadline = check_is("deadline", deadline, Positive | None)
+        check_is("solver", solver, Solver | None)
+        check_is("participation", participation, Participation | None)
+        check_is("stop", stop, StageRule | None)
+        check_is("work", work, Work | None)
+        if target is not None:
+            target = check_target(target, higher_is_better, ("loss", "metric"))
         if isinstance(stop, Authors):
             raise BadInput("Authors looks at all clients in each round: use GradientNoise")
         if isinstance(stop, StatisticalAccuracy) and None in (stop.mu, stop.c):
@@ -116,8 +126,13 @@ class Flanp(FlowerFedAvg):
             stop or GradientNoise(),
             work or Equal(tau=1 if self.plain else 10),
         )
-        self.deadline, self.quorum, self.seed = deadline, quorum, seed
-        self.speeds, self.target = dict(speeds or {}), target
+        self.deadline, self.quorum = deadline, quorum
+        self.seed = check_is("seed", seed, Seed)
+        self.speeds = {
+            str(name): check_is(f"speeds[{name!r}]", T_i, Seconds)
+            for name, T_i in dict(speeds or {}).items()
+        }
+        self.target, self.higher_is_better = target, higher_is_better
         self.folder, self.resume = Path(save) if save is not None else None, resume
         self.history = History()
         if self.folder is not None and not resume and (self.folder / FILE).exists():

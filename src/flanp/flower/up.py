@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flanp.checks import BadInput, nearest
+from flanp.checks import BadInput, first_line, nearest
+from flanp.files import read_number
 from flanp.flower.deployment import CONNECTION, Deployment
 
 Say = Callable[[str], None]
@@ -24,8 +25,10 @@ def read_app(app: Path) -> dict[str, Any]:
     try:
         project = tomllib.loads((app / "pyproject.toml").read_text("utf-8"))
         return dict(project["tool"]["flwr"]["app"].get("config", {}))
-    except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"{app} is not the folder of a Flower app: {error}") from error
+    except Exception as error:  # not TOML, not text, or tables that are none
+        raise BadInput(
+            f"{app} is not the folder of a Flower app: its pyproject.toml: {first_line(error)}"
+        ) from error
 
 
 def parse_slow(slow: str | None, nodes: int | None) -> list[float]:
@@ -36,10 +39,12 @@ def parse_slow(slow: str | None, nodes: int | None) -> list[float]:
     >>> parse_slow(None, 2)
     [0.0, 0.0]
     """
-    try:
-        seconds = [float(part) for part in slow.split(",")] if slow else [0.0] * (nodes or 2)
-    except ValueError:
-        raise BadInput(f"--slow {slow}: give seconds, such as 0,0,1,4") from None
+    seconds = [0.0] * (nodes or 2)
+    if slow:
+        try:
+            seconds = [read_number(part.strip(), f"--slow {slow}") for part in slow.split(",")]
+        except BadInput as error:
+            raise BadInput(f"{error}; give seconds, such as 0,0,1,4") from None
     if nodes is not None and len(seconds) != nodes:
         raise BadInput(
             f"--slow {slow}: {len(seconds)} numbers for {nodes} nodes; give one for each"

@@ -1,12 +1,15 @@
 """What a federated solver is: the few places where federated algorithms differ."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from flanp.checks import require
+from flanp.parts import Part, Within
 from flanp.schedules import Constant, Schedule
 from flanp.stage import Stage
+
+StepSize = Annotated[float, Within(1e-9, 1e9)]
+"""Of a step that float32 can still tell from none, and from one to infinity."""
 
 
 class Step(NamedTuple):
@@ -25,7 +28,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Solver(ABC):
+class Solver(Part):
     """One federated algorithm, in the paper's letters.
 
     In each round, participant i starts at the global model, w_i = w, and does tau_i times
@@ -38,16 +41,12 @@ class Solver(ABC):
     and out; a state that a solver does not need is the empty tuple.
     """
 
-    eta: float
+    eta: StepSize
     """Step size of the clients."""
-    gamma: float = 1.0
+    gamma: StepSize = 1.0
     """Step size of the server."""
     schedule: Schedule = field(default_factory=Constant)
     """How eta and gamma change from stage to stage."""
-
-    def __post_init__(self) -> None:
-        require(self.eta > 0, "eta", self.eta, "a positive number")
-        require(self.gamma > 0, "gamma", self.gamma, "a positive number")
 
     def step_sizes(self, stage: Stage) -> tuple[float, float]:
         """Return (eta_n, gamma_n) of a stage."""

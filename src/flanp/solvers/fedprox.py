@@ -1,9 +1,10 @@
 """FedProx: FedAvg with a proximal term."""
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Annotated, Any, final
 
 from flanp.checks import require
+from flanp.parts import Within
 from flanp.solvers.base import Solver, Step
 
 
@@ -21,12 +22,13 @@ class FedProx(Solver):
     3.0
     """
 
-    rho: float = 0.01
+    rho: Annotated[float, Within(0, 1e9)] = 0.01
     """Weight of the proximal term."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.rho >= 0, "rho", self.rho, "zero or a positive number")
+        # Beyond it each local step overshoots w by more than it was away from it.
+        require(self.eta * self.rho < 2, "rho", self.rho, f"below 2 / eta = {2 / self.eta:g}")
 
     def start(self, w: Any) -> tuple[Any, Any]:
         """Keep no state."""

@@ -1,0 +1,34 @@
+"""The command line."""
+
+from typing import Annotated
+
+import typer
+
+from flanp.cli import flower, paper, runs
+
+app = typer.Typer(
+    help="Federated learning that finishes sooner when clients differ in speed.",
+    invoke_without_command=True,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (runs.run, runs.compare, paper.reproduce, paper.plan, runs.init):
+    app.command()(command)
+app.add_typer(flower.app, name="flower")
+
+
+def main() -> None:
+    """Run the command line; exit codes: 0 done, 1 failed, 2 bad input, 130 interrupted."""
+    app()
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        from flanp import __version__
+
+        print(f"flanp {__version__}")
+        raise typer.Exit

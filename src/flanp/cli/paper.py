@@ -1,0 +1,85 @@
+"""The commands reproduce and plan."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flanp.checks import BadInput
+from flanp.cli.outcome import Overwrite, console, exit_codes
+
+
+@exit_codes
+def reproduce(
+    name: Annotated[
+        str, typer.Argument(help="An experiment, such as fig3 or table1; or all, or list.")
+    ],
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="How many.", show_default=False)
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder with MNIST and CIFAR-10; else downloaded.", show_default=False),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/reproduce"),
+    quick: Annotated[bool, typer.Option("--quick", help="A small version, for a look.")] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Run the paper's experiments and set our numbers beside the published ones."""
+    from flanp import reproduce as experiments
+
+    if name == "list":
+        print("\n".join(experiments.names()))
+        return
+    experiments.results_in(out)  # damaged ones are refused before hours of work, not after
+    for each in experiments.names() if name == "all" else [experiments.TABLES.get(name, name)]:
+        done = out / f"{each}.json"
+        if name == "all" and done.exists() and not overwrite:
+            print(f"{each}: done before, see {done}; repeat it with --overwrite")
+            continue
+        if done.exists() and not overwrite:
+            raise BadInput(f"{done} exists already: choose another --out, or --overwrite it")
+        result = experiments.reproduce(each, seeds, data, quick)
+        result.save(out)
+        experiments.write_table(out)
+        print(f"{result.title} ({result.seconds / 60:.1f} minutes)")
+        for finding in result.findings:
+            print(f"  {finding.line()}")
+        print(f"  {out / each}.png, {out / each}.json", flush=True)
+
+
+@exit_codes
+def plan(
+    speeds: Annotated[
+        str,
+        typer.Option(help="CSV file of (client, seconds), uniform:50:500, exp:1, lognormal:1:1."),
+    ],
+    clients: Annotated[int | None, typer.Option(help="N; a file's own if left out.")] = None,
+    samples: Annotated[int, typer.Option(help="s, of each client.")] = 100,
+    kappa: Annotated[float, typer.Option(help="Condition number of the risk.")] = 20.0,
+    n0: Annotated[int, typer.Option(help="Clients of the first stage.")] = 1,
+    growth: Annotated[float, typer.Option(help="Growth from stage to stage.")] = 2.0,
+    start: Annotated[float, typer.Option(help="Delta_0 / c: how far off the start is.")] = 0.3,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the plan (PNG).", show_default=False)
+    ] = None,
+) -> None:
+    """Predict from the speeds whether FLANP is worth it, and with which n0 and growth."""
+    from flanp.planning import parse_speeds
+    from flanp.planning import plan as make_plan
+    from flanp.report import print_plan
+    from flanp.speeds import Measured
+
+    drawn = parse_speeds(speeds)
+    if isinstance(drawn, Measured) and clients is None:
+        clients = len(drawn.seconds)
+    if clients is None:
+        raise BadInput("--clients: say how many there are")
+    result = make_plan(drawn, clients, samples, kappa, n0, growth, start)
+    print_plan(console(), result)
+    if plot is not None:
+        from flanp.plots import plot_plan
+
+        if plot.exists():
+            raise BadInput(f"{plot} exists already: choose another name")
+        print(f"drawn: {plot_plan(result, plot)}")

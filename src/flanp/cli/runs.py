@@ -1,0 +1,179 @@
+"""The commands run, compare and init."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flanp.checks import BadInput, listed, nearest
+from flanp.cli.outcome import Overwrite, claim, console, exit_codes, say
+from flanp.config import Config, default_text, load_config
+
+CHECKPOINT_SECONDS = 60.0
+ConfigFile = Annotated[Path | None, typer.Argument(help="TOML file.", show_default=False)]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a value: a.b=c. May be repeated.", show_default=False),
+]
+Out = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default=False)]
+
+
+@exit_codes
+def run(
+    config: Annotated[Path, typer.Argument(help="TOML file.")],
+    method: Annotated[
+        str | None, typer.Option(help="Which method, where the file has several.")
+    ] = None,
+    set_: Set = None,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run.")
+    ] = False,
+) -> None:
+    """Run one method and save its history, model and curves."""
+    from flanp.plots import plot_run
+    from flanp.report import print_run
+    from flanp.simulation import Simulation
+
+    loaded = _load(config, set_)
+    name, chosen = _choose(loaded, method)
+    folder = out or Path("runs") / config.stem
+    if not resume:
+        claim(folder, overwrite)
+    s = loaded.settings
+    target = s.target
+    if isinstance(target, str):
+        from flanp.comparison import resolve_target
+
+        target = resolve_target(target, loaded.problem, loaded.data.load(s.seed))
+    simulation = Simulation(
+        loaded.problem,
+        loaded.data,
+        chosen.solver,
+        chosen.participation,
+        chosen.stop,
+        chosen.work,
+        loaded.speeds,
+        seed=s.seed,
+        target=target,
+        **s.limits(),
+        resume=folder if resume else None,
+    )
+    simulation.history.about["config"] = loaded.raw
+    _run_to_end(simulation, name, folder)
+    plot_run(simulation.history, folder / "curves")
+    print_run(console(), name, simulation.history)
+    print(f"saved in {folder}/")
+
+
+def _run_to_end(simulation: Any, name: str, folder: Path) -> None:
+    """Run, saving now and then, and whatever happens in the end."""
+    from flanp.progress import Progress
+
+    saved = time.monotonic()
+    try:
+        with Progress(name) as shown:
+            for row in simulation:
+                shown.row(row, len(simulation.sizes), simulation.engine.s.size)
+                if time.monotonic() - saved > CHECKPOINT_SECONDS:
+                    simulation.save(folder)
+                    saved = time.monotonic()
+    except KeyboardInterrupt:
+        simulation.history.about["ended"] = "interrupted"
+        simulation.save(folder)
+        say(f"flanp: interrupted; saved in {folder}/. Go on with --resume")
+        raise typer.Exit(130) from None
+    except Exception:
+        if simulation.history.rows:
+            simulation.history.save(folder)
+            say(f"the history up to there is saved in {folder}/")
+        raise
+    simulation.save(folder)
+    simulation.save_params(folder)
+
+
+@exit_codes
+def compare(
+    config: ConfigFile = None,
+    set_: Set = None,
+    out: Out = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Compare methods on the same data, model and speeds, over several seeds."""
+    from flanp.comparison import Comparison
+    from flanp.comparison import compare as run_comparison
+    from flanp.plots import plot_comparison
+    from flanp.report import print_comparison
+
+    loaded = _load(config, set_)
+    folder = out or Path("runs") / (f"{config.stem}-compare" if config else "compare")
+    claim(folder, overwrite)
+    s = loaded.settings
+    result = Comparison(about={"config": loaded.raw})
+    interrupted = False
+    try:
+        run_comparison(
+            loaded.problem,
+            loaded.data,
+            loaded.methods,
+            loaded.speeds,
+            seeds=s.seeds,
+            seed=s.seed,
+            target=s.target,
+            partial=result,
+            **s.limits(),
+        )
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        if any(result.histories.values()):
+            result.save(folder)
+    if result.targets:
+        plot_comparison(result, folder / "curves")
+        print_comparison(console(), loaded, result)
+    if interrupted:
+        say(
+            f"flanp: interrupted after {len(result.targets)} of {s.seeds} seeds; saved in {folder}/"
+        )
+        raise typer.Exit(130)
+    print(f"curves: {folder / 'curves.png'}   all numbers: {folder / 'comparison.json'}")
+    if all(run.diverged for runs in result.histories.values() for run in runs):
+        say("flanp: every run diverged. Lower eta, gamma or tau")
+        raise typer.Exit(1)
+
+
+@exit_codes
+def init(
+    file: Annotated[Path, typer.Argument(help="File to write.")] = Path("flanp.toml"),
+) -> None:
+    """Write a commented configuration to start from."""
+    if file.exists():
+        raise BadInput(f"{file} exists already: choose another name")
+    try:
+        file.write_text(default_text(), "utf-8")
+    except OSError as error:
+        raise BadInput(f"{file} cannot be written: {error.strerror}") from error
+    print(f"wrote {file}; try: flanp compare {file}")
+
+
+def _load(config: Path | None, overrides: list[str] | None) -> Config:
+    loaded = load_config(config, overrides or ())
+    for note in loaded.notes:
+        say(f"flanp: {note}")
+    return loaded
+
+
+def _choose(config: Config, name: str | None) -> tuple[str, Any]:
+    methods = config.methods
+    if name is None:
+        if len(methods) > 1:
+            raise BadInput(
+                f"the file has {len(methods)} methods: choose one with --method, "
+                f"or run them all with `flanp compare`; there are: {listed(methods)}"
+            )
+        name = next(iter(methods))
+    if name not in methods:
+        raise BadInput(f"--method {name}: unknown{nearest(name, methods)}")
+    return name, methods[name]
