@@ -1,22 +1,25 @@
 """Is FLANP worth it for these speeds, and with which n0 and growth?"""
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from flanp.checks import BadInput, require
+from flanp.checks import BadInput, calling, nearest, require
+from flanp.files import NUMBER
 from flanp.participation import Flanp
+from flanp.parts import Many, Positive, Seed, Within, check_is
 from flanp.speeds import Exponential, Homogeneous, LogNormal, Measured, Speeds, Uniform, read_speeds
 from flanp.streams import Stream, generator
 
 GROWTHS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 16.0)
-DRAWS = 400
-WORTH = 1.2
-"""A speed-up from which on it is called worth it."""
+DRAWS = 400  # fewer where stages or clients are very many
+MOST_STAGES = 2000  # a stage takes 25 to 100 microseconds to predict
+WORTH = 1.2  # a speed-up from which on it is called worth it
 
 
 class PlannedStage(NamedTuple):
@@ -56,6 +59,8 @@ class Plan:
 
     def verdict(self) -> str:
         """Return the answer in words."""
+        if self.full_rounds == 0:
+            return "not worth it: the start is within the statistical accuracy of all data already"
         best = f"n0 = {self.best_n0}, growth = {self.best_growth:g}"
         if self.best_speed_up < WORTH:
             return (
@@ -67,10 +72,9 @@ class Plan:
                 f"not worth it with n0 = {self.n0}, growth = {self.growth:g} "
                 f"({self.speed_up:.1f}x), but {self.best_speed_up:.1f}x sooner with {best}"
             )
-        text = f"worth it: {self.speed_up:.1f}x sooner"
-        if self.best_speed_up > 1.02 * self.speed_up:
-            text += f", and {self.best_speed_up:.1f}x with {best}"
-        return text
+        more = f", and {self.best_speed_up:.1f}x with {best}"
+        better = self.best_speed_up > 1.02 * self.speed_up
+        return f"worth it: {self.speed_up:.1f}x sooner{more if better else ''}"
 
 
 def plan(
@@ -104,43 +108,39 @@ def plan(
     >>> plan(Homogeneous(), clients=2, samples=1).verdict()[:12]
     'not worth it'
     """
-    require(clients >= 1, "clients", clients, "1 or more")
-    require(samples >= 1, "samples", samples, "1 or more")
-    require(kappa >= 1, "kappa", kappa, "1 or more")
-    require(start > 0, "start", start, "a positive number")
-    require(tau > 0, "tau", tau, "a positive number")
-    Flanp(n0, growth).check(clients)
-    ids = [str(i) for i in range(clients)]
-    fixed = isinstance(speeds, Measured | Homogeneous)
-    rng = generator(seed, Stream.SPEEDS)
-    T = np.sort([speeds.draw(ids, rng) for _ in range(1 if fixed else DRAWS)], axis=1)
-    full = int(expected_rounds([clients], samples, kappa, start, step)[0])
-
-    def predict(n0: int, growth: float) -> tuple[np.ndarray, list[int], np.ndarray]:
-        sizes = Flanp(n0, growth).stages(clients)
-        rounds = expected_rounds(sizes, samples, kappa, start, step)
-        return full * T[:, -1] / (T[:, np.array(sizes) - 1] @ rounds), sizes, rounds
-
-    ups, sizes, rounds = predict(n0, growth)
-    choices = [(n, g) for n in _starts(clients) for g in GROWTHS]
-    medians = [float(np.median(predict(n, g)[0])) for n, g in choices]
+    speeds = check_is("speeds", speeds, Speeds)
+    clients = check_is("clients", clients, Many)
+    samples = check_is("samples", samples, Annotated[float, Within(1, 1e12)])
+    kappa = check_is("kappa", kappa, Annotated[float, Within(1, 1e12)])
+    start = check_is("start", start, Positive)
+    step = check_is("step", step, Annotated[float, Within(1e-9, 1e9)])
+    tau = check_is("tau", tau, Annotated[float, Within(1e-9, 1e9)])
+    seed = check_is("seed", seed, Seed)
+    flanp = Flanp(n0, growth)
+    starts = np.unique(np.rint(np.geomspace(1, clients, 24)).astype(int)).tolist()
+    choices = [(n, g) for n in starts for g in GROWTHS]
+    chains = [[clients], _stages(flanp, clients), *(Flanp(*c).stages(clients) for c in choices)]
+    rounds = _rounds(chains, samples, kappa, start, step)
+    sizes, where = np.unique(np.concatenate(chains), return_inverse=True)
+    T = _slowest(speeds, clients, sizes, seed)
+    spent = np.concatenate(rounds).astype(float)[:, None] * T[where]
+    times = np.add.reduceat(spent, np.cumsum([0, *map(len, chains[:-1])]), axis=0)
+    ups = np.divide(times[0], times, out=np.ones_like(times), where=times > 0)  # 0 / 0 is 1
+    medians = np.median(ups[2:], axis=1).tolist()
     best = int(np.argmax(medians))
-    mean_T = T.mean(axis=0)
-    stages = [
-        PlannedStage(n, float(mean_T[n - 1]), r, r * tau * float(mean_T[n - 1]))
-        for n, r in zip(sizes, rounds.tolist(), strict=True)
-    ]
-    low, middle, high = np.quantile(ups, [0.025, 0.5, 0.975])
+    mean_T = dict(zip(sizes.tolist(), T.mean(axis=1).tolist(), strict=True))
+    own = zip(chains[1], rounds[1], strict=True)
+    low, middle, high = np.quantile(ups[1], [0.025, 0.5, 0.975]).tolist()
     return Plan(
-        n0=n0,
-        growth=growth,
-        stages=stages,
-        full_rounds=full,
-        full_time=full * tau * float(mean_T[-1]),
-        speed_up=float(middle),
-        low=float(low),
-        high=float(high),
-        draws=len(T),
+        n0=flanp.n0,
+        growth=flanp.growth,
+        stages=[PlannedStage(n, mean_T[n], r, r * tau * mean_T[n]) for n, r in own],
+        full_rounds=rounds[0][0],
+        full_time=rounds[0][0] * tau * mean_T[clients],
+        speed_up=middle,
+        low=low,
+        high=high,
+        draws=T.shape[1],
         best_n0=choices[best][0],
         best_growth=choices[best][1],
         best_speed_up=medians[best],
@@ -170,22 +170,7 @@ def expected_rounds(
     >>> expected_rounds([1, 2, 4, 8], s=100, kappa=20, start=0.3).tolist()
     [21, 11, 12, 13]
     """
-    curvature = np.geomspace(1 / kappa, 1, modes)
-    c = modes / 2  # sigma^2 = 1
-    a = np.full(modes, 2 * start * c / curvature.sum())
-    decay = np.exp(-2 * step * curvature)
-    rounds = []
-    for m, n in zip([math.inf, *sizes[:-1]], sizes, strict=True):
-        if m < n:
-            a = a + (1 / (m * s) - 1 / (n * s)) / curvature
-        limit = 2 / kappa * c / (n * s)
-        slowest = curvature[0] ** 2 * a.sum() + (curvature**2 * a).sum()
-        most = max(0, math.ceil(math.log(slowest / limit) / (2 * step * curvature[0])) + 1)
-        gradients = (curvature**2 * a) @ decay[:, None] ** np.arange(most + 1)
-        r = int(np.argmax(gradients <= limit))
-        rounds.append(r)
-        a = a * decay**r
-    return np.array(rounds)
+    return np.array(_rounds([list(sizes)], s, kappa, start, step, modes)[0])
 
 
 def parse_speeds(text: str) -> Speeds:
@@ -196,16 +181,119 @@ def parse_speeds(text: str) -> Speeds:
     >>> parse_speeds("exp:1")
     Exponential(jitter=0.0, rate=1.0, offset=0.0)
     """
-    name, *parameters = text.split(":")
-    kinds = {"uniform": Uniform, "exp": Exponential, "lognormal": LogNormal, "same": Homogeneous}
-    if name in kinds:
-        try:
-            return kinds[name](*(float(p) for p in parameters))
-        except (TypeError, ValueError) as error:
-            raise BadInput(f"--speeds {text}: {error}; for instance uniform:50:500") from error
-    return Measured(tuple(read_speeds(Path(text)).values()))
+    name, *numbers = text.split(":")
+    if name.lower() not in KINDS:
+        if os.path.exists(text) or Path(name).suffix or "/" in text or "\\" in text:
+            return Measured(tuple(read_speeds(Path(text)).values()))
+        raise BadInput(f"--speeds {text}: unknown distribution {name!r}{nearest(name, KINDS)}")
+    kind, form, example = KINDS[name.lower()]
+    ok = len(numbers) <= form.count(":") and all(NUMBER.fullmatch(x) for x in numbers)
+    require(ok, "--speeds", text, f"{form} with numbers, for instance {example}")
+    return kind(*(float(x) for x in numbers))
 
 
-def _starts(clients: int) -> Sequence[int]:
-    """Return the n0 that are tried: all small ones, then ever further apart."""
-    return sorted({n for n in np.rint(np.geomspace(1, clients, 24)).astype(int).tolist() if n >= 1})
+KINDS: dict[str, tuple[type[Speeds], str, str]] = {
+    "uniform": (Uniform, "uniform:low:high", "uniform:50:500"),
+    "exp": (Exponential, "exp:rate:offset", "exp:1"),
+    "lognormal": (LogNormal, "lognormal:median:sigma", "lognormal:1:1"),
+    "same": (Homogeneous, "same:T", "same:1"),
+}
+KINDS |= {"exponential": KINDS["exp"], "homogeneous": KINDS["same"]}
+
+
+def _stages(flanp: Flanp, N: int) -> list[int]:
+    """Return the sizes of the stages, unless they are too many."""
+    flanp.check(N)
+    alone = min(max(flanp.n0, 1 / (flanp.growth - 1)), N)  # below it a stage adds one client
+    least = alone - flanp.n0 + math.log(N / alone) / math.log(flanp.growth)
+    ok = least < MOST_STAGES and len(flanp.stages(N)) <= MOST_STAGES
+    require(ok, "growth", flanp.growth, f"larger, such as 2: it makes over {MOST_STAGES} stages")
+    return flanp.stages(N)
+
+
+def _rounds(
+    chains: list[list[int]], s: float, kappa: float, start: float, step: float, modes: int = 20
+) -> list[list[int]]:
+    """Return the `expected_rounds` of each chain of stages, stage k of all chains at once."""
+    curvature = np.geomspace(1 / kappa, 1, modes)
+    rates = 2 * step * curvature
+    c = modes / 2  # sigma^2 = 1
+    order = sorted(range(len(chains)), key=lambda i: -len(chains[i]))
+    a = np.full((len(chains), modes), 2 * start * c / curvature.sum())
+    m = np.full(len(chains), math.inf)
+    rounds: list[list[int]] = [[] for _ in chains]
+    for k in range(len(chains[order[0]])):
+        order = [i for i in order if len(chains[i]) > k]
+        n = np.array([chains[i][k] for i in order], float)
+        added = np.maximum(1 / (m[: len(n)] * s) - 1 / (n * s), 0)
+        a = a[: len(n)] + added[:, None] / curvature
+        r = _first_below(2 / kappa * c / (n * s), curvature**2 * a, rates)
+        a, m = a * np.exp(-rates * r[:, None]), n
+        for i, r_i in zip(order, r.tolist(), strict=True):
+            rounds[i].append(int(r_i))
+    return rounds
+
+
+def _first_below(limit: np.ndarray, w: np.ndarray, rates: np.ndarray) -> np.ndarray:
+    """Return the least whole r >= 0 with sum_j w_j exp(-rates_j r) <= limit, for each row of w.
+
+    The logarithm of the sum is convex in r, so its tangents cross the limit before it does:
+    Newton's method climbs to r from below, here from where the last single term crosses.
+    """
+    limit = limit * (1 + 1e-12)  # a sum that equals it but for rounding (below 1e-13) is there
+    with np.errstate(divide="ignore", invalid="ignore", under="ignore"):  # terms that are 0
+        r = np.maximum(np.ceil((np.log(w / limit[:, None]) / rates).max(axis=1)), 0)
+        while True:
+            terms = w * np.exp(-rates * r[:, None])
+            over = terms.sum(axis=1) / limit
+            if not (over > 1).any():
+                return r
+            newton = np.ceil(np.log(over) * over * limit / (terms @ rates))
+            r = np.where(over > 1, r + np.maximum(newton, np.spacing(r)), r)
+
+
+def _slowest(speeds: Speeds, N: int, sizes: np.ndarray, seed: int) -> np.ndarray:
+    """Return T of the slowest of the n fastest clients, for each n of `sizes`, in many draws.
+
+    Where the quantile function is known it is that of U_(n), the n-th smallest of N uniform
+    variables: the sum of the first n of N + 1 exponential variables over the sum of all.
+    """
+    if isinstance(speeds, Measured):
+        n = len(speeds.seconds)
+        require(n == N, "clients", N, f"{n}, the number of speeds: one for each")
+        return np.sort(speeds.seconds)[sizes - 1, None]
+    rng = generator(seed, Stream.SPEEDS)
+    if speeds.quantile(np.array([0.5])) is None:
+        return _draw(speeds, N, sizes, rng)
+    draws = 1 if isinstance(speeds, Homogeneous) else min(DRAWS, max(100, 400_000 // len(sizes)))
+    gaps = np.diff(sizes, prepend=0, append=N + 1)[:, None]
+    sums = rng.standard_gamma(gaps, (len(gaps), draws)).cumsum(axis=0)
+    U = np.clip(sums[:-1] / sums[-1], np.finfo(float).tiny, 1 - 2.0**-53)
+    T = _seconds(speeds.quantile, U.shape, U)
+    if isinstance(speeds, Uniform) and speeds.pin_ends:
+        T[sizes == 1], T[sizes == N] = speeds.low, speeds.high
+    return T
+
+
+def _draw(speeds: Speeds, N: int, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the same from all N speeds, in fewer draws the more they are."""
+    require(N <= 10**6, "clients", N, f"at most 1e6, unless {type(speeds).__name__} has quantile()")
+    ids = [str(i) for i in range(N)]
+    T: list[np.ndarray] = []
+    for _ in range(min(DRAWS, max(4, 4_000_000 // N))):
+        before = rng.bit_generator.state
+        T.append(np.sort(_seconds(speeds.draw, (N,), ids, rng))[sizes - 1])
+        if rng.bit_generator.state == before:  # nothing random was asked for: they are fixed
+            break
+    return np.stack(T, axis=1)
+
+
+def _seconds(function: Callable[..., Any], shape: tuple[int, ...], *args: Any) -> np.ndarray:
+    """Return the seconds that a class of speeds gives, or refuse them in words."""
+    name, allowed = function.__qualname__, f"an array of shape {shape}, seconds above 0"
+    with calling(name, f"it must return {allowed}"), np.errstate(all="ignore"):
+        T = np.asarray(function(*args))
+    require(T.shape == shape and T.dtype.kind in "iuf", name, T, allowed)
+    wrong = T[~((T >= 1e-100) & (T <= 1e100))]  # whose sums and ratios could overflow
+    require(not wrong.size, name, wrong[:1].tolist(), "seconds from 1e-100 to 1e100")
+    return T.astype(float)
