@@ -1,83 +1,60 @@
 """Curves over rounds and over time."""
 
-from collections.abc import Sequence
+import textwrap
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from flanp.comparison import Comparison
 from flanp.history import History
 from flanp.planning import Plan
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+# Okabe and Ito's colours, which colour-blind readers can tell apart, then four of Tol's.
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999"]
+COLOURS += ["#882255", "#44AA99", "#332288", "#999933"]
+GREY = "#555555"
 LABELS = {
     "loss": "training loss",
     "grad_norm_sq": r"$\|\nabla L_N(w)\|^2$",
     "metric": "metric",
     "distance": r"$\|w - w^*\|$",
 }
-AXES = {"round": "communication rounds", "time": "virtual time (seconds)"}
-MOST_POINTS = 400
-VARIANT = ", best eta"
-"""Ending of the name of a method that is another one's at its best step size."""
+POINTS = 400
+HUGE = 1e100  # no value above is drawn: margins and ticks would overflow
+WIDE = 10.0  # an axis is logarithmic if times differ by this: the shortest would hug its edge
+VARIANT = ", best eta"  # ends the name of a method that is another one at its best step size
+
+
+class Axis(NamedTuple):
+    """An x axis: its column of the history ("round" or "time"), its scale, where it ends."""
+
+    x: str
+    log: bool
+    start: float
+    end: float
 
 
 def plot_run(history: History, path: Path) -> list[Path]:
     """Draw one run's curves with its stages; return the files written (PNG and SVG)."""
-    return _draw({"": [history]}, (), history.about.get("metric"), None, None, path)
+    return _write(draw_run(history), path)
 
 
 def plot_comparison(comparison: Comparison, path: Path) -> list[Path]:
-    """Draw each method's mean curve and its spread over the seeds; return the files written."""
-    metric = next(iter(comparison.histories.values()))[0].about.get("metric")
-    target = comparison.targets[0] if len({str(t) for t in comparison.targets}) == 1 else None
-    # A method that misses the target may run far longer than all others: cut it off.
-    rounds = [comparison.rounds(name) for name in comparison.histories]
-    times = [comparison.times(name) for name in comparison.histories]
-    ends = {"round": _longest(rounds), "time": _longest(times)}
-    return _draw(comparison.histories, comparison.baselines, metric, target, ends, path)
+    """Draw each method's median curve and its spread over the seeds; return the files written."""
+    return _write(draw_comparison(comparison), path)
 
 
 def plot_panels(
     comparisons: dict[str, Comparison], column: str, title: str, path: Path
 ) -> list[Path]:
-    """Draw one column in the paper's form: left over rounds and right over time.
-
-    Several comparisons get a panel each, over time. Return the files written.
-    """
-    alone = len(comparisons) == 1
-    panels = [
-        (label, x) for label in comparisons for x in (("round", "time") if alone else ("time",))
-    ]
-    figure = Figure(figsize=(4.6 * len(panels), 4), layout="constrained")
-    axes = figure.subplots(1, len(panels), sharey=alone, squeeze=False)[0]
-    for ax, (label, x) in zip(axes, panels, strict=True):
-        comparison = comparisons[label]
-        end = _longest(
-            [
-                comparison.rounds(n) if x == "round" else comparison.times(n)
-                for n in comparison.histories
-            ]
-        )
-        if not comparison.about.get("config", {}).get("target"):
-            end = np.inf
-        looks = _looks(list(comparison.histories), comparison.baselines)
-        for name, runs in comparison.histories.items():
-            _curve(ax, runs, x, column, end, looks[name], name)
-        _finish(ax, x)
-        ax.set_xlabel(AXES[x])
-        ax.set_title(label, fontsize=10)
-    metric = next(iter(next(iter(comparisons.values())).histories.values()))[0].about.get("metric")
-    axes[0].set_ylabel(_label(column, metric))
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    figure.suptitle(title, fontsize=11)
-    return _write(figure, path)
+    """Draw one column over rounds and time, of several comparisons over time; return the files."""
+    return _write(draw_panels(comparisons, column, title), path)
 
 
 def plot_plan(plan: Plan, path: Path) -> Path:
@@ -88,8 +65,7 @@ def plot_plan(plan: Plan, path: Path) -> Path:
     n = [stage.n for stage in plan.stages]
     ax.step([0, *ends], [*n, n[-1]], where="post", color=COLOURS[0], label="FLANP")
     ax.plot([0, plan.full_time], [n[-1]] * 2, color=COLOURS[1], linestyle="--", label="everyone")
-    ax.set_xlabel(AXES["time"])
-    ax.set_ylabel("clients taking part")
+    ax.set(xlabel="virtual time (seconds)", ylabel="clients taking part")
     ax.set_title(plan.verdict(), fontsize=9, wrap=True)
     ax.grid(alpha=0.25, linewidth=0.5)
     ax.legend(frameon=False)
@@ -97,141 +73,226 @@ def plot_plan(plan: Plan, path: Path) -> Path:
     return path
 
 
-def _draw(
-    histories: dict[str, list[History]],
-    baselines: Sequence[str],
-    metric: str | None,
-    target: dict[str, float] | None,
-    ends: dict[str, float] | None,
-    path: Path,
-) -> list[Path]:
-    histories = {name: [run for run in runs if run.rows] for name, runs in histories.items()}
-    histories = {name: runs for name, runs in histories.items() if runs}
-    if not histories:
-        return []
-    looks = _looks(list(histories), baselines)
-    first = next(iter(histories.values()))[0]
-    columns = [c for c in LABELS if np.isfinite(first.column(c)).any()]
+def draw_run(history: History) -> Figure:
+    """Return the figure of `plot_run`; it has no axes if nothing was measured."""
+    run, target = Comparison({"": [history]}), history.about.get("target")
+    # The last stage may take nearly all of the time: the first ones must be seen all the same.
+    ends = np.cumsum([stage["time"] for stage in history.stages()]).tolist()
+    axes = [_axis(run, "round"), _axis(run, "time", ends)]
+    figure = _draw(replace(run, targets=[target] if target else []), axes)
+    for i, ax in enumerate(figure.axes):
+        for row, after in zip(history.rows, history.rows[1:], strict=False):
+            if after.stage > row.stage:
+                ax.axvline(getattr(row, axes[i % 2].x), color="#999999", linewidth=0.6)
+    return figure
+
+
+def draw_comparison(comparison: Comparison) -> Figure:
+    """Return the figure of `plot_comparison`; it has no axes if nothing was measured."""
+    seeds = len(comparison.targets) or None  # an interrupted seed has no target: it is left out
+    histories = {name: runs[:seeds] for name, runs in comparison.histories.items() if runs}
+    comparison = replace(comparison, histories=histories)
+    return _draw(comparison, [_axis(comparison, x) for x in ("round", "time")])
+
+
+def draw_panels(comparisons: dict[str, Comparison], column: str, title: str) -> Figure:
+    """Return the figure of `plot_panels`."""
+    # Where the user set no target, the claims are about many: none is marked, no curve cut off.
+    comparisons = {
+        label: c if c.about.get("config", {}).get("target") else replace(c, targets=[])
+        for label, c in comparisons.items()
+    }
+    alone = len(comparisons) == 1
+    shown = ("round", "time") if alone else ("time",)
+    count = len(shown) * len(comparisons)
+    figure = Figure(figsize=(4.6 * count, 3.6), layout="constrained")
+    figure.suptitle(title, fontsize=11, parse_math=False)
+    looks = _looks(list(comparisons.values()))
+    _legend(figure, looks, "outside lower center")
+    axes = figure.subplots(1, count, sharey=alone).reshape(-1, len(shown))
+    for group, (label, c) in zip(axes, comparisons.items(), strict=True):
+        _fill(group, c, [_axis(c, x) for x in shown], column, looks)
+        group[0].set_title(label, fontsize=10, parse_math=False)
+    return figure
+
+
+def _draw(comparison: Comparison, shown: list[Axis]) -> Figure:
+    """Draw a row for each measured column, and in it a panel for each x axis."""
+    runs = [run for runs in comparison.histories.values() for run in runs]
+    columns = [column for column in LABELS if len(_measured(runs, column))]
+    if not columns:
+        return Figure()
+    looks = _looks([comparison])
     figure = Figure(figsize=(10, 3.2 * len(columns)), layout="constrained")
+    if list(looks) != [""]:
+        _legend(figure, looks, "outside upper center")
     axes = figure.subplots(len(columns), 2, sharey="row", squeeze=False)
-    for name_of_x, side in (("round", 0), ("time", 1)):
-        for row, column in enumerate(columns):
-            ax = axes[row, side]
-            for name, runs in histories.items():
-                end = (ends or {}).get(name_of_x, np.inf)
-                _curve(ax, runs, name_of_x, column, end, looks[name], name)
-            if target and column in target:
-                ax.axhline(target[column], color="#444444", linestyle=":", linewidth=1)
-            if len(histories) == 1:
-                _mark_stages(ax, first, name_of_x)
-            _finish(ax, name_of_x)
-            if side == 0:
-                ax.set_ylabel(_label(column, metric))
-            if row == len(columns) - 1:
-                measured = name_of_x == "time" and first.clock == "time"
-                ax.set_xlabel("time (seconds)" if measured else AXES[name_of_x])
-    if len(histories) > 1:
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside upper center", ncols=min(4, len(labels)), frameon=False
-        )
-    return _write(figure, path)
+    for row, column in zip(axes, columns, strict=True):
+        _fill(row, comparison, shown, column, looks)
+    for ax in axes[:-1].flat:
+        ax.set_xlabel("")
+    return figure
+
+
+def _legend(figure: Figure, looks: dict[str, Any], place: Any) -> None:
+    """Write the methods' names literally, wrapped, in as many columns as fit."""
+    names = [textwrap.fill(name, 44) or " " for name in looks]
+    lines = [line for name in names for line in name.split("\n")]
+    # Eleven letters fit into an inch; the dash before a name takes the place of six.
+    columns = min(4, int(11 * figure.get_figwidth() / (6 + max(map(len, lines)))))
+    figure.set_figheight(figure.get_figheight() + 0.2 * np.ceil(len(lines) / columns))
+    handles = [Line2D([], [], **look) for look in looks.values()]
+    # The names come afterwards: a label that begins with _ would be left out.
+    legend = figure.legend(handles, [" "] * len(names), loc=place, ncols=columns, frameon=False)
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        text.set(text=name, fontsize=9, parse_math=False)
+
+
+def _looks(comparisons: list[Comparison]) -> dict[str, Any]:
+    """Return the lines' looks: baselines are dashed, variants dotted, later ones thinner."""
+    names = list(dict.fromkeys(name for c in comparisons for name in c.histories))
+    baselines = {name for c in comparisons for name in c.baselines}
+    bare = list(dict.fromkeys(name.removesuffix(VARIANT) for name in names))
+    widths = np.linspace(min(3.0, 1.2 + 0.4 * len(names)), 1.2, len(names))
+    looks = {}
+    for name, width in zip(names, widths, strict=True):
+        colour = COLOURS[bare.index(name.removesuffix(VARIANT)) % len(COLOURS)]
+        style = ":" if name.endswith(VARIANT) else "--" if name in baselines else "-"
+        looks[name] = {"color": colour, "linestyle": style, "linewidth": width}
+    return looks
+
+
+def _axis(comparison: Comparison, x: str, spans: list[float] | None = None) -> Axis:
+    """Return an x axis, logarithmic if some spans differ widely, else if the methods' times do.
+
+    A method that misses the target may run far longer than all others: it is cut off.
+    """
+    histories = comparison.histories.values()
+    reached = [_reached(runs, comparison.targets, x) for runs in histories]
+    end = 1.05 * max((at for each in reached for at in each if at < np.inf), default=0) or np.inf
+    times = [np.minimum(at, _ends(runs, x)) for at, runs in zip(reached, histories, strict=True)]
+    some = [span for span in spans or [min(end, np.median(each)) for each in times] if span > 0]
+    if not some or max(some) < WIDE * min(some):
+        return Axis(x, False, 0.0, end)
+    start = min(at for runs in histories for run in runs for at in run.column(x) if at > 0)
+    return Axis(x, True, float(start), end)
+
+
+def _fill(axes: Any, comparison: Comparison, shown: list[Axis], column: str, looks: Any) -> None:
+    """Draw a column over each x axis; the panels share the y axis."""
+    runs = [run for runs in comparison.histories.values() for run in runs]
+    settled = _measured([run for run in runs if not run.diverged], column)
+    top = 10 * min(settled.max(initial=0), HUGE) or HUGE
+    about, drawn = runs[0].about, np.zeros(0)
+    rising = column == "metric" and about.get("higher_is_better")
+    for ax, axis in zip(axes, shown, strict=True):
+        for name, same in comparison.histories.items():
+            grid, curves = _summary(same, axis, column)
+            low, middle, high = np.minimum(curves, 2 * top)
+            marker = "o" if np.isfinite(middle).sum() == 1 else None  # a line of one point
+            ax.plot(grid, middle, drawstyle="steps-post", marker=marker, **looks[name])
+            if len(same) > 1:
+                band = {"color": looks[name]["color"], "alpha": 0.12, "linewidth": 0}
+                ax.fill_between(grid, low, high, step="post", **band)
+            drawn = np.append(drawn, curves[np.isfinite(curves)])
+    for ax, axis in zip(axes, shown, strict=True):
+        # The curves alone decide: the marks of stages and of the target are helpers.
+        ax.set_yscale("log" if drawn.min(initial=1) > 0 and not rising else "linear")
+        ax.set_xscale("log" if axis.log else "linear")
+        ax.set_xlabel(f"{runs[0].clock} (seconds)" if axis.x == "time" else "communication rounds")
+        ax.grid(alpha=0.25, linewidth=0.5)
+        _mark_target(ax, comparison, axis, column, looks)
+        _set_ticks(ax.xaxis, whole=axis.x == "round")
+    if drawn.max(initial=0) > top:  # what diverges leaves the picture, not to press others flat
+        axes[0].set_ylim(top=top)
+    _set_ticks(axes[0].yaxis)
+    metric = about.get("metric") if column == "metric" else None
+    axes[0].set_ylabel(metric or LABELS[column], parse_math=metric is None)
+
+
+def _mark_target(ax: Any, comparison: Comparison, axis: Axis, column: str, looks: Any) -> None:
+    """Mark the median target and its range, and when the median run of a method reaches it."""
+    targets = [{column: target[column]} for target in comparison.targets if column in target]
+    levels = [target[column] for target in targets]
+    if not levels or (min(levels) <= 0 and ax.get_yscale() == "log"):
+        return
+    level = float(np.median(levels))
+    ax.axhline(level, color=GREY, linestyle=":", linewidth=1)
+    if max(levels) > min(levels):
+        ax.axhspan(min(levels), max(levels), color=GREY, alpha=0.12, linewidth=0)
+    for name, runs in comparison.histories.items():
+        at = np.median(_reached(runs, targets, axis.x))
+        if axis.start <= at < np.inf:
+            ax.plot([at], [level], "o", markersize=4, color=looks[name]["color"])
+    if axis.x == "time":  # a panel on the right; the text is beside it, clear of all curves
+        beside = ax.get_yaxis_transform()
+        ax.text(1.01, level, "target", va="center", fontsize=8, color=GREY, transform=beside)
+
+
+def _set_ticks(axis: Any, whole: bool = False) -> None:
+    """Set ticks at round numbers, several of them also on a logarithmic axis of few decades."""
+    low, high = axis.get_view_interval()
+    log, few = axis.get_scale() == "log", high < 50 * low
+    if log and high > 4 * low:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
+        axis.set_minor_formatter(NullFormatter())
+    elif log or axis.axis_name == "x":
+        axis.set_major_locator(MaxNLocator(5, integer=whole, steps=(1, 2, 2.5, 5, 10)))
+        axis.set_minor_locator(NullLocator())
+    if axis.axis_name == "x" or (log and few):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def _measured(runs: list[History], column: str) -> np.ndarray:
+    values = np.concatenate([np.zeros(0), *(run.column(column) for run in runs)])
+    return values[np.isfinite(values)]
+
+
+def _reached(runs: list[History], targets: list[dict[str, float]], x: str) -> np.ndarray:
+    """Return when each run reaches its target; infinity if it does not."""
+    reached = np.full(len(runs), np.inf)
+    for i, (run, target) in enumerate(zip(runs, targets, strict=False)):
+        if target:  # there is none if all methods diverged
+            at = run.rounds_to(**target) if x == "round" else run.time_to(**target)
+            reached[i] = np.inf if at is None else at
+    return reached
+
+
+def _ends(runs: list[History], x: str) -> np.ndarray:
+    return np.array([run.column(x)[-1] if run.rows else 0 for run in runs], float)
+
+
+def _summary(runs: list[History], axis: Axis, column: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return an x grid as far as the longest run goes, and the lowest, median and highest curve.
+
+    A run that has ended keeps its last value, so that no curve jumps there; but one that diverged
+    is left out from there on, and the curves stop where fewer than half of the runs are left.
+    """
+    end = min(axis.end, _ends(runs, axis.x).max())
+    space = np.geomspace if axis.log else np.linspace
+    grid = space(axis.start, end, POINTS) if end > axis.start else np.array([axis.start])
+    curves = np.full((len(runs), len(grid)), np.nan)
+    for curve, run in zip(curves, runs, strict=True):
+        at, y = run.column(axis.x), run.column(column)
+        known = np.isfinite(y)
+        if known.any():
+            last = np.searchsorted(at[known], grid, side="right") - 1
+            gone = (last < 0) | (run.diverged & (grid > at[-1]))
+            curve[:] = np.where(gone, np.nan, y[known][last])
+    left = np.isfinite(curves).sum(axis=0)
+    shown = (left > 0) & (2 * left >= len(runs))
+    summary = np.full((3, len(grid)), np.nan)
+    summary[:, shown] = np.nanquantile(curves[:, shown], (0, 0.5, 1), axis=0)
+    return grid, summary
 
 
 def _write(figure: Figure, path: Path) -> list[Path]:
+    """Write a figure as PNG and SVG; one without axes is not written."""
+    if not figure.axes:
+        return []
     written = [path.with_suffix(".png"), path.with_suffix(".svg")]
     # A fixed salt and no date: the same run gives the same bytes.
     with mpl.rc_context({"svg.hashsalt": "flanp"}):
         figure.savefig(written[0], dpi=130)
         figure.savefig(written[1], metadata={"Date": None})
     return written
-
-
-def _curve(
-    ax: Any, runs: list[History], x: str, column: str, end: float, look: dict[str, Any], name: str
-) -> None:
-    """Draw the median of some runs, and their spread."""
-    grid, curves = _on_common_grid(runs, x, column, end)
-    ax.plot(grid, _middle(curves), label=name or None, **look)
-    if len(runs) > 1:
-        low, high = _spread(curves)
-        ax.fill_between(grid, low, high, color=look["color"], alpha=0.12, linewidth=0)
-
-
-def _looks(names: list[str], baselines: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return each method's colour, dashes and width.
-
-    Baselines are dashed. A method's variant at another step size, "NAME, best eta", has its
-    colour and is dotted. Later lines are thinner, so that those below them show.
-    """
-    colours = dict(zip([n for n in names if not n.endswith(VARIANT)], COLOURS * 10, strict=False))
-    looks = {}
-    for i, name in enumerate(names):
-        style = ":" if name.endswith(VARIANT) else "--" if name in baselines else "-"
-        colour = colours[name.removesuffix(VARIANT)]
-        width = max(1.2, 3.0 - 0.45 * i)
-        looks[name] = {"color": colour, "linestyle": style, "linewidth": width}
-    return looks
-
-
-def _finish(ax: Any, x: str) -> None:
-    drawn = np.concatenate([np.asarray(line.get_ydata(), float) for line in ax.lines])
-    if (drawn[np.isfinite(drawn)] > 0).all():
-        ax.set_yscale("log")
-    ax.grid(alpha=0.25, linewidth=0.5)
-    ax.xaxis.set_major_locator(MaxNLocator(5, integer=x == "round"))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}" if x >= 1 else f"{x:g}"))
-
-
-def _label(column: str, metric: str | None) -> str:
-    return metric or LABELS[column] if column == "metric" else LABELS[column]
-
-
-def _longest(values: list[np.ndarray]) -> float:
-    reached = np.concatenate(values)
-    reached = reached[np.isfinite(reached)]
-    return 1.05 * reached.max() if len(reached) else np.inf
-
-
-def _on_common_grid(
-    runs: list[History], x: str, column: str, end: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return an x grid up to an end, and each run's curve on it, NaN after the run's end."""
-    end = min(end, max(run.column(x)[-1] for run in runs))
-    grid = np.linspace(0, end, MOST_POINTS) if end > 0 else np.zeros(1)
-    curves = []
-    for run in runs:
-        at, y = run.column(x), run.column(column)
-        last = np.searchsorted(at, grid, side="right") - 1
-        curves.append(np.where(grid <= at[-1], y[last], np.nan))
-    return grid, np.array(curves)
-
-
-def _middle(curves: np.ndarray) -> np.ndarray:
-    """Return the median curve, as far as at least half of the runs go."""
-    middle = np.full(curves.shape[1], np.nan)
-    alive = _alive(curves)
-    middle[alive] = np.nanmedian(curves[:, alive], axis=0)
-    return middle
-
-
-def _spread(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lowest and the highest curve, as far as at least half of the runs go."""
-    low, high = (np.full(curves.shape[1], np.nan) for _ in range(2))
-    alive = _alive(curves)
-    low[alive], high[alive] = (
-        np.nanmin(curves[:, alive], axis=0),
-        np.nanmax(curves[:, alive], axis=0),
-    )
-    return low, high
-
-
-def _alive(curves: np.ndarray) -> np.ndarray:
-    count = np.isfinite(curves).sum(axis=0)
-    return (count > 0) & (count * 2 >= len(curves))
-
-
-def _mark_stages(ax: Any, history: History, x: str) -> None:
-    for row, after in zip(history.rows, history.rows[1:], strict=False):
-        if after.stage > row.stage:
-            ax.axvline(getattr(row, x), color="#999999", linewidth=0.6)

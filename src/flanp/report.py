@@ -10,6 +10,9 @@ from flanp.config import Config
 from flanp.history import History
 from flanp.planning import Plan
 
+MOST_STAGES = 40
+"""How many stages of a plan are shown."""
+
 
 def print_run(console: Console, name: str, history: History) -> None:
     """Print a run's stages and how it ended."""
@@ -38,6 +41,7 @@ def print_run(console: Console, name: str, history: History) -> None:
 def print_comparison(console: Console, config: Config, result: Comparison) -> None:
     """Print the table of times to the target and speed-ups."""
     seeds = len(result.targets)
+    console.print(_tuning(result), highlight=False)
     console.print(_headline(config, result), highlight=False)
     table = Table(box=None)
     table.add_column("method")
@@ -65,11 +69,15 @@ def print_plan(console: Console, plan: Plan) -> None:
     longest = max(plan.full_time, *(stage.time for stage in plan.stages))
 
     def add(name: str, T: float, rounds: float, time: float) -> None:
-        bar = "█" * max(1, round(40 * time / longest))
+        bar = "█" * max(1, round(40 * time / longest)) if longest else ""
         table.add_row(name, f"{T:,.3g}", f"{rounds:,.0f}", f"{time:,.4g}", bar)
 
-    for stage in plan.stages:
-        add(str(stage.n), stage.T, stage.rounds, stage.time)
+    hidden = len(plan.stages) - MOST_STAGES
+    for i, stage in enumerate(plan.stages):
+        if hidden <= 0 or i < MOST_STAGES // 2 or i >= len(plan.stages) - MOST_STAGES // 2:
+            add(str(stage.n), stage.T, stage.rounds, stage.time)
+        elif i == MOST_STAGES // 2:
+            table.add_row("...", "", "", "", f"{hidden} more stages")
     last = plan.stages[-1]
     add("FLANP", last.T, sum(s.rounds for s in plan.stages), plan.time)
     add("everyone", last.T, plan.full_rounds, plan.full_time)
@@ -77,6 +85,18 @@ def print_plan(console: Console, plan: Plan) -> None:
     spread = f" [{plan.low:.2f}, {plan.high:.2f}] over draws" if plan.draws > 1 else ""
     console.print(f"speed-up {plan.speed_up:.2f}x{spread}", highlight=False)
     console.print(plan.verdict(), highlight=False)
+
+
+def _tuning(result: Comparison) -> str:
+    """Say that the step sizes are as they were given, since nobody has tuned them."""
+    solvers = [runs[0].about["solver"] for runs in result.histories.values() if runs]
+    etas = {solver["eta"] for solver in solvers}
+    if len(etas) == 1 and len(solvers) > 1:
+        return (
+            f"Not tuned: all methods have the same step size, eta = {etas.pop():g}. At its own best "
+            "step size each is quicker, and the order may be another."
+        )
+    return "Not tuned: each method has the step size it was given, which need not be its best."
 
 
 def _headline(config: Config, result: Comparison) -> str:
