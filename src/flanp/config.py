@@ -13,12 +13,12 @@ from typing import Any, get_args
 from flanp import data, problems, speeds
 from flanp.algorithm import Method
 from flanp.checks import BadInput, first_line, listed, nearest, shown
-from flanp.comparison import STATISTICAL_ACCURACY, Seeds
+from flanp.comparison import STATISTICAL_ACCURACY, Seeds, resolve_target
 from flanp.families import DEFAULTS, FAMILIES, METHOD_PARTS, find_class
 from flanp.history import TARGETS, check_target
 from flanp.overrides import INSTEAD, apply_override
 from flanp.parts import Count, Part, Seed, field_types
-from flanp.simulation import Duration, Pause, Precision
+from flanp.simulation import Duration, Pause, Precision, Simulation
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,26 @@ class Config:
     """The configuration as it was given, overrides included."""
     notes: list[str] = field(default_factory=list)
     """What the overrides did beyond what they say."""
+
+    def simulation(self, method: Method, resume: Path | None = None) -> Simulation:
+        """Return a run of one of the methods, new or from a checkpoint's folder."""
+        s = self.settings
+        loaded = self.data.load(s.seed)
+        run = Simulation(
+            self.problem,
+            loaded,
+            method.solver,
+            method.participation,
+            method.stop,
+            method.work,
+            self.speeds,
+            seed=s.seed,
+            target=resolve_target(s.target, self.problem, loaded),
+            **s.limits(),
+            resume=resume,
+        )
+        run.history.about["config"] = self.raw
+        return run
 
 
 def load_config(path: Path | None, overrides: Iterable[str] = ()) -> Config:

@@ -136,7 +136,7 @@ class Simulator:
         numbers = sum(leaf.size for leaf in jax.tree.leaves(client))
         # States, messages, and what XLA copies of both (benchmarks/round.py: 3.6 in all).
         needed = np.dtype(self.precision).itemsize * (4.0 * N * numbers + 10.0 * self.layout.size)
-        what = f"clients = {N}, whose states for {self.layout.size:,} parameters must be kept"
+        what = f"clients = {N} of a model with {self.layout.size:,} parameters (see dim or widths)"
         require_room(needed, what, N, "clients")
 
     def start(self) -> Model:

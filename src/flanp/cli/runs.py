@@ -35,33 +35,13 @@ def run(
     """Run one method and save its history, model and curves."""
     from flanp.plots import plot_run
     from flanp.report import print_run
-    from flanp.simulation import Simulation
 
     loaded = _load(config, set_)
     name, chosen = _choose(loaded, method)
     folder = out or Path("runs") / config.stem
     if not resume:
         claim(folder, overwrite)
-    s = loaded.settings
-    target = s.target
-    if isinstance(target, str):
-        from flanp.comparison import resolve_target
-
-        target = resolve_target(target, loaded.problem, loaded.data.load(s.seed))
-    simulation = Simulation(
-        loaded.problem,
-        loaded.data,
-        chosen.solver,
-        chosen.participation,
-        chosen.stop,
-        chosen.work,
-        loaded.speeds,
-        seed=s.seed,
-        target=target,
-        **s.limits(),
-        resume=folder if resume else None,
-    )
-    simulation.history.about["config"] = loaded.raw
+    simulation = loaded.simulation(chosen, resume=folder if resume else None)
     _run_to_end(simulation, name, folder)
     plot_run(simulation.history, folder / "curves")
     print_run(console(), name, simulation.history)

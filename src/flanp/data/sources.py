@@ -186,6 +186,12 @@ class CSV(Source):
         kept = np.setdiff1d(np.arange(len(x)), held_out)
         test = (x[held_out], y[held_out]) if len(held_out) else None
         if self.clients is not None:
+            require(
+                self.clients <= len(kept),
+                "(clients, test_fraction)",
+                (self.clients, self.test_fraction),
+                f"such that each client gets one of the {len(x)} rows of {self.path}",
+            )
             return from_arrays(
                 x[kept], y[kept], self.split, self.clients, test=test, classes=classes, seed=seed
             )

@@ -75,8 +75,8 @@ class ByLabel(Split):
         shards = clients * self.labels
         if shards > len(y):
             raise BadInput(
-                f"{clients} clients x {self.labels} shards are more than the {len(y)} samples: "
-                "lower one of the two"
+                f"(clients, labels) = {(clients, self.labels)}: their product, the number of "
+                f"shards, is more than the {len(y)} samples: lower one of the two"
             )
         order = rng.permutation(len(y))
         pieces = np.array_split(order[np.argsort(y[order], kind="stable")], shards)
