@@ -20,6 +20,7 @@ from flanp.reproduce import results_in
 from flanp.simulation import Simulation
 from flanp.solvers import FedGATE
 from flanp.speeds import read_speeds
+
 from test_hostile import tiny_images
 
 EDITS = st.lists(

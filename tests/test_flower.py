@@ -31,9 +31,9 @@ from flanp.speeds import Measured
 from flanp.stopping import Authors, FixedRounds, GradientNoise, Never
 from flanp.work import Equal, SpeedMatched
 
+from documents import BLOCKS
 from nodes import LocalGrid, LocalNode, SlowGrid
 from small import linear_clients
-from test_readme import CODE, ON_FLOWER
 
 PROBLEM = LinearRegression(l2=0.1)
 T = (3.0, 1.0, 2.0, 5.0, 4.0)
@@ -702,11 +702,13 @@ def test_records_may_have_names_of_their_own():
         strategy(**names)
 
 
-def test_the_readme_on_flower_is_true():
-    (code,) = [code for code in CODE if ON_FLOWER in code]
+@pytest.mark.parametrize(
+    "block", [b for b in BLOCKS if b.language == "python" and "flanp.flower" in b.text]
+)
+def test_the_pages_on_flower_are_true(block):
     grid = fleet(N=6, app=plain_app(linear_clients(6)))
     names = {"grid": grid, "arrays": W_0}
-    exec(compile(code, "README.md", "exec"), names)
+    exec(compile(block.text, block.page, "exec"), names)
     assert names["strategy"].history.rows[-1].n == 6
     assert np.isfinite(w_of(names["result"])).all()
 

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attempts import BYTES, SECONDS, Attempts
 from flanp.config import Settings
 from flanp.data import images
 from flanp.families import FAMILIES
 from flanp.parts import Within, field_types
+
+from attempts import BYTES, SECONDS, Attempts
 
 REQUIRED = {
     "RandomK": {"k": 2},

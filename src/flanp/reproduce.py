@@ -108,6 +108,13 @@ def names() -> list[str]:
     return sorted(f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml"))
 
 
+def known(name: str) -> str:
+    """Return the experiment that a name stands for: a table's is that of the figure's runs."""
+    if TABLES.get(name, name) not in names():
+        raise BadInput(f"there is no experiment {name!r}{nearest(name, [*names(), *TABLES])}")
+    return TABLES.get(name, name)
+
+
 def reproduce(
     name: str,
     seeds: int | None = None,
@@ -124,9 +131,7 @@ def reproduce(
         quick: run a small version, for a look: small data, two seeds.
         progress: show progress.
     """
-    name = TABLES.get(name, name)
-    if name not in names():
-        raise BadInput(f"there is no experiment {name!r}{nearest(name, names())}")
+    name = known(name)
     start = time.monotonic()
     source = resources.files("flanp.experiments") / f"{name}.toml"
     raw = tomllib.loads(source.read_text("utf-8"))

@@ -149,7 +149,9 @@ class Measured(Speeds):
     def draw(self, ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
         """Return the given numbers."""
         if len(self.seconds) != len(ids):
-            raise BadInput(f"seconds: {len(self.seconds)} speeds for {len(ids)} clients: give one for each")
+            raise BadInput(
+                f"seconds: {len(self.seconds)} speeds for {len(ids)} clients: give one for each"
+            )
         return np.array(self.seconds, float)
 
 

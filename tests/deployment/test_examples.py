@@ -1,24 +1,48 @@
-"""The example apps, unchanged, on Flower's simulation runtime; test_up.py runs one deployed."""
+"""The example apps on Flower's simulation runtime, by the commands that their pages name."""
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'flanp[flower]'")
 
-from flanp.flower.deployment import Deployment
+from flanp.flower.leftovers import kill_all
 from flanp.history import History
+
+from documents import BLOCKS, ROOT, commands
 
 
 @pytest.mark.parametrize("name", ["flower-numpy", "flower-pytorch"])
 def test_the_examples_run_on_the_simulation_runtime(name, tmp_path):
+    """Three rounds are enough to see that they do."""
     if name == "flower-pytorch":
         pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'flanp[torch]'")
-    app = Path(__file__).parents[2] / "examples" / name
-    with Deployment(tmp_path, simulated=4) as deployment:
-        process = deployment.run(app, {"num-rounds": 3, "save": str(tmp_path / "run")})
-        process.wait(240)
-        assert (tmp_path / "run" / "model.safetensors").exists(), deployment.log("run")[-4000:]
-    history = History.load(tmp_path / "run")
+    page = f"examples/{name}/README.md"
+    (block,) = (b for b in BLOCKS if b.page == page and "flwr run" in b.text)
+    export, run = commands(block)
+    shutil.copytree(ROOT / "examples" / name, tmp_path / "app")
+    home, saved = tmp_path / "flwr", tmp_path / "run"
+    try:
+        done = subprocess.run(
+            ["bash", "-c", f"{export}\n{run} -c \"num-rounds=3 save='{saved}'\""],
+            cwd=tmp_path / "app",
+            env={
+                **os.environ,
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "FLWR_HOME": str(home),
+                "FLWR_TELEMETRY_ENABLED": "0",
+            },
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+    finally:
+        kill_all(home)
+    assert (saved / "model.safetensors").exists(), done.stdout[-4000:] + done.stderr[-2000:]
+    history = History.load(saved)
     assert history.about["ended"] == "limit of 3 rounds"
     assert history.rows[-1].loss < history.rows[0].loss

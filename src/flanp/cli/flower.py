@@ -49,7 +49,7 @@ def up(
     from flanp.plots import plot_run
     from flanp.report import print_run
 
-    flower_app = folder or deployed.example_app()
+    flower_app = (folder or deployed.example_app()).resolve()  # Flower runs in another folder
     seconds = deployed.parse_slow(slow, nodes)
     results = out / "run"
     config = deployed.run_config(flower_app, set_ or (), out.resolve(), len(seconds), resume)

@@ -1,6 +1,7 @@
 """What all commands share: exit codes, folders for results, where words go."""
 
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -40,6 +41,9 @@ def exit_codes(command: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt:
             say("flanp: interrupted")
             raise typer.Exit(130) from None
+        except BrokenPipeError:  # whoever read the output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(1) from None
         except Exception as error:
             if debug:
                 traceback.print_exc()
@@ -63,13 +67,7 @@ def exit_codes(command: Callable[..., None]) -> Callable[..., None]:
 
 def claim(folder: Path, overwrite: bool) -> None:
     """Make a folder for results; refuse one that holds some, or clear it of them."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".flanp"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise BadInput(f"{folder} cannot be written to: {error.strerror}; see --out") from error
+    make_folder(folder)
     results = [path for pattern in RESULTS for path in folder.glob(pattern)]
     if results and not overwrite:
         raise BadInput(
@@ -78,6 +76,17 @@ def claim(folder: Path, overwrite: bool) -> None:
         )
     for path in results:
         path.unlink()
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for results, and see whether files can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".flanp"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise BadInput(f"{folder} cannot be written to: {error.strerror}; see --out") from error
 
 
 def console() -> Console:

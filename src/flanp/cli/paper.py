@@ -6,13 +6,14 @@ from typing import Annotated
 import typer
 
 from flanp.checks import BadInput
-from flanp.cli.outcome import Overwrite, console, exit_codes
+from flanp.cli.outcome import Overwrite, console, exit_codes, make_folder
 
 
 @exit_codes
 def reproduce(
-    name: Annotated[
-        str, typer.Argument(help="An experiment, such as fig3 or table1; or all, or list.")
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Experiments, such as fig3 table1; or all, or list, which names them."),
     ],
     seeds: Annotated[
         int | None, typer.Option(min=1, max=10_000, help="How many.", show_default=False)
@@ -28,17 +29,20 @@ def reproduce(
     """Run the paper's experiments and set our numbers beside the published ones."""
     from flanp import reproduce as experiments
 
-    if name == "list":
+    if names == ["list"]:
         print("\n".join(experiments.names()))
         return
-    experiments.results_in(out)  # damaged ones are refused before hours of work, not after
-    for each in experiments.names() if name == "all" else [experiments.TABLES.get(name, name)]:
+    chosen = experiments.names() if names == ["all"] else [experiments.known(n) for n in names]
+    # What would spoil the end of hours of work is refused before it.
+    make_folder(out)
+    experiments.results_in(out)
+    for each in dict.fromkeys(chosen):
         done = out / f"{each}.json"
-        if name == "all" and done.exists() and not overwrite:
+        if done.exists() and not overwrite:
+            if len(chosen) == 1:
+                raise BadInput(f"{done} exists already: choose another --out, or --overwrite it")
             print(f"{each}: done before, see {done}; repeat it with --overwrite")
             continue
-        if done.exists() and not overwrite:
-            raise BadInput(f"{done} exists already: choose another --out, or --overwrite it")
         result = experiments.reproduce(each, seeds, data, quick)
         result.save(out)
         experiments.write_table(out)

@@ -13,8 +13,15 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 VALID = datetime.timedelta(days=30)
 
 
-def make_certificates(folder: Path, hosts: tuple[str, ...] = ("localhost", "127.0.0.1")) -> None:
-    """Write ca.crt, server.pem and server.key: a SuperLink's certificate for some hosts."""
+LOCAL = ("localhost", "127.0.0.1")
+
+
+def make_certificates(folder: Path, hosts: tuple[str, ...] = ()) -> None:
+    """Write ca.crt, server.pem and server.key: a SuperLink's certificate for some hosts.
+
+    This machine is always one of them: a SuperLink's helpers speak with it there.
+    """
+    hosts = tuple(dict.fromkeys((*hosts, *LOCAL)))
     folder.mkdir(parents=True, exist_ok=True)
     ca_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     ca_name = _name("flanp local CA")
