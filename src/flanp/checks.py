@@ -43,7 +43,7 @@ def shown(value: Any) -> str:
         return f"a whole number of about {int(value.bit_length() * 0.30103)} digits"
     short = reprlib.Repr()
     short.maxstring = short.maxother = 80
-    return short.repr(value)
+    return " ".join(short.repr(value).split())
 
 
 def nearest(word: str, words: Iterable[str]) -> str:

@@ -166,9 +166,9 @@ def compare(
     >>> result.speed_up("FLANP", "FedGATE").mean > 1
     True
     """
+    check_options(options)
     if not methods:
         raise BadInput("there is nothing to compare: give at least one method")
-    check_options(options)
     if not isinstance(methods, dict):
         raise BadInput(
             f"methods is a {type(methods).__name__}: it must be a dict of flanp.Method by name"

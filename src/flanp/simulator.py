@@ -89,6 +89,8 @@ class Simulator:
         self.precision = precision
         self._measured: _Measured | None = None
         self._kept: dict[Any, Any] = {}
+        for a in (*data.batch, *(data.test or ())):
+            self._check_range(a)
         devices = _devices()[: data.N]
         self._key = jax.random.key(seed)
         with self._in_precision():
@@ -252,9 +254,6 @@ class Simulator:
         ranks = (np.arange(slots)[None, :] * D + np.arange(D)[:, None]).ravel()
         owner = ranking[np.minimum(ranks, data.N - 1)]
 
-        for a in data.batch:
-            self._check_range(a)
-
         def put(a: np.ndarray, dtype: Any) -> jax.Array:
             shards = [
                 jax.device_put(a[rows].astype(dtype, copy=False), device)
@@ -276,14 +275,12 @@ class Simulator:
         sharded = NamedSharding(self.mesh, PartitionSpec(CLIENTS))
         rows = -(-len(test[0]) // D) * D
         weights = (np.arange(rows) < len(test[0])).astype(self.precision)
-        for a in test:
-            self._check_range(a)
         batch = tuple(pad_rows(a, rows).astype(self._dtype(a)) for a in test)
         return jax.device_put(batch, sharded), jax.device_put(weights, sharded)
 
     def _check_range(self, a: np.ndarray) -> None:
         """Refuse data that would become infinite, or wrap around, on the devices."""
-        most = np.finfo(self.precision).max if a.dtype.kind == "f" else MOST_WHOLE
+        most = float(np.finfo(self.precision).max) if a.dtype.kind == "f" else MOST_WHOLE
         largest = max(float(a.max()), -float(a.min())) if a.size else 0.0
         if largest > most:
             raise BadInput(

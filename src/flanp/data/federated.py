@@ -14,6 +14,8 @@ from flanp.streams import Stream, generator
 
 Arrays = tuple[np.ndarray, ...]
 
+MOST = 1e100
+"""The largest number in data: sums of its squares still fit into float64."""
 COPIES = 4
 """How often a run holds the data at its peak: as given, dealt, condensed, on the devices."""
 
@@ -185,8 +187,9 @@ def _numbers(given: Any, where: str) -> np.ndarray:
         raise BadInput(f"{where} is a single number: give one row for each sample")
     if a.dtype.kind == "f" and not np.isfinite(a).all():
         raise BadInput(f"{where} holds NaN or Inf; clean it first")
-    if a.dtype.kind in "iu" and a.size and max(int(a.max()), -int(a.min())) > MOST_WHOLE:
-        raise BadInput(f"{where} holds whole numbers beyond 32 bits; make them floats, or smaller")
+    largest = max(float(a.max()), -float(a.min())) if a.size else 0.0
+    if largest > (MOST if a.dtype.kind == "f" else MOST_WHOLE):
+        raise BadInput(f"{where} holds {largest:g}, too large to count with: scale it")
     return a
 
 

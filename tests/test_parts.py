@@ -1,0 +1,194 @@
+"""Parts say what they take, in the same words from Python and from a configuration."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import pytest
+
+import flanp
+from flanp.checks import BadInput
+from flanp.parts import Part, Within, conform
+
+
+@dataclass(frozen=True)
+class Mine(Part):
+    count: Annotated[int, Within(1, 9)] = 1
+    share: Annotated[float, Within(0, 1, above=True)] = 0.5
+    widths: tuple[Annotated[int, Within(1, 9)], ...] = ()
+    anything: object = None
+
+
+@dataclass(frozen=True)
+class Unresolved(Part):
+    field: "NotImported" = 1  # noqa: F821
+
+
+def test_values_are_brought_to_their_types():
+    part = Mine(count=np.int64(3), share=1, widths=[1, 2])
+    assert (part.count, part.share, part.widths) == (3, 1.0, (1, 2))
+    assert type(part.count) is int
+    assert type(part.share) is float
+    assert Mine(share=np.float32(0.5)).share == 0.5
+    assert Mine(widths=np.array([4, 5])).widths == (4, 5)
+    assert Unresolved("x").field == "x"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"count": 0}, r"count = 0: it must be a whole number from 1 to 9"),
+        ({"count": True}, r"count = True"),
+        ({"count": 2.0}, r"count = 2.0"),
+        ({"count": np.float64(3.5)}, r"count = 3.5: "),
+        ({"count": None}, r"count = None"),
+        ({"share": 0}, r"share = 0.0: it must be a number above 0 to 1"),
+        ({"share": float("nan")}, r"share = nan"),
+        ({"share": "0.5"}, r"share = '0.5'"),
+        ({"share": 10**400}, r"share = a whole number of about 400 digits"),
+        ({"share": np.ones(2)}, r"share = array"),
+        ({"widths": [1, 0]}, r"widths\[1\] = 0: it must be a list, each a whole number"),
+        ({"widths": 3}, r"widths = 3"),
+        ({"cuont": 1}, r"cuont: unknown key; did you mean 'count'\?"),
+    ],
+)
+def test_what_does_not_fit_is_refused(values, message):
+    with pytest.raises(BadInput, match=message):
+        Mine(**values)
+
+
+def test_all_that_is_wrong_is_said_at_once():
+    with pytest.raises(BadInput, match=r"(?s)count = 0.*share = 2.0"):
+        Mine(count=0, share=2)
+
+
+def test_calls_that_lack_something_or_have_too_much():
+    with pytest.raises(BadInput, match="eta: it is missing"):
+        flanp.solvers.FedGATE()
+    with pytest.raises(BadInput, match="takes 2 arguments in order, not 3"):
+        flanp.participation.Flanp(1, 2.0, 3)
+    with pytest.raises(BadInput, match="a value twice"):
+        flanp.participation.Flanp(1, n0=1)
+
+
+def test_other_types_take_anything():
+    assert conform(3, list[int]) == 3
+
+
+PROBLEM = flanp.problems.LinearRegression()
+DATA = flanp.data.Synthetic(clients=4, samples=6, dim=2)
+GATE = flanp.solvers.FedGATE(eta=0.1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"data": [(np.ones((3, 2)), np.ones(3))]}, r"data = .*from_clients"),
+        ({"data": flanp.data.Synthetic}, r"data = the class Synthetic: it must be a FederatedData"),
+        ({"speeds": [1.0, 2.0, 3.0, 4.0]}, r"speeds = \[1.0.*Measured"),
+        ({"solver": flanp.solvers.FedGATE}, r"solver = the class FedGATE: it must be a Solver"),
+        ({"problem": "LinearRegression"}, r"problem = 'LinearRegression': it must be a Problem"),
+        ({"participation": 3}, r"participation = 3: it must be a Participation, such as Flanp"),
+        ({"stop": 0.1}, r"stop = 0.1: it must be a StageRule"),
+        ({"work": 10}, r"work = 10: it must be a Work"),
+        ({"max_rond": 3}, r"max_rond: unknown keyword; did you mean 'max_rounds'\?"),
+        ({"max_rounds": 2**40}, r"max_rounds = 1099511627776: it must be a whole number"),
+        ({"seed": -1}, r"seed = -1"),
+        ({"seed": 2**40}, r"seed = 1099511627776"),
+        ({"precision": "float16"}, r"precision = 'float16'"),
+        ({"target": {"loss": float("nan")}}, r"target.loss = nan"),
+        ({"target": 0.3}, r"target = 0.3: it must be one level"),
+        ({"max_time": float("nan")}, r"max_time = nan"),
+    ],
+)
+def test_simulate_refuses_what_it_cannot_use(given, message):
+    arguments = {"problem": PROBLEM, "data": DATA, "solver": GATE, **given}
+    with pytest.raises(BadInput, match=message):
+        flanp.simulate(**arguments)
+
+
+def test_compare_refuses_what_it_cannot_use():
+    with pytest.raises(BadInput, match="dict of flanp.Method"):
+        flanp.compare(PROBLEM, DATA, [GATE])
+    with pytest.raises(BadInput, match=r"methods.A = FedGATE.*it must be a Method"):
+        flanp.compare(PROBLEM, DATA, {"A": GATE})
+    with pytest.raises(BadInput, match="unknown keyword"):
+        flanp.compare(PROBLEM, DATA, {}, sede=3)
+
+
+class Everyone(flanp.participation.Participation):
+    """A policy of a user's own, which goes wrong in one of two ways."""
+
+    def __init__(self, stages=(4,), selected=None):
+        self.given, self.selected = stages, selected
+
+    def stages(self, N):
+        return self.given
+
+    def select(self, n, ranking, rng):
+        return ranking if self.selected is None else self.selected
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (Everyone(stages=[]), r"Everyone.stages\(4\) = \[\]: it must be at least one stage"),
+        (Everyone(stages=[2, 2]), "more clients than the one before"),
+        (Everyone(stages=[5]), "1 to 4"),
+        (Everyone(stages=[1.5]), "1 to 4"),
+        (Everyone(selected=[0, 9]), r"Everyone.select\(n = 4\) = \[0, 9\]: it must be"),
+        (Everyone(selected=[-1]), "different clients of the ranking"),
+        (Everyone(selected=[1, 1]), "different clients of the ranking"),
+        (Everyone(selected=[]), "different clients of the ranking"),
+        (Everyone(selected=[True, False]), "different clients of the ranking"),
+        (Everyone(selected=[[0, 1]]), "different clients of the ranking"),
+    ],
+)
+def test_policies_that_return_nonsense(policy, message):
+    with pytest.raises(BadInput, match=message):
+        flanp.simulate(PROBLEM, DATA, GATE, participation=policy)
+
+
+@dataclass(frozen=True)
+class Odd(flanp.work.Work):
+    answer: object = None
+
+    def steps(self, T, s):
+        return self.answer
+
+
+@pytest.mark.parametrize("steps", [np.zeros(1, int), np.array([2**40]), np.array([1.5]), 3, None])
+def test_work_that_returns_nonsense(steps):
+    with pytest.raises(BadInput, match=r"Odd\(tau = 1.*local steps"):
+        flanp.simulate(PROBLEM, DATA, GATE, work=Odd(tau=1, answer=steps))
+
+
+class Drawn(flanp.speeds.Speeds):
+    def __init__(self, T):
+        object.__setattr__(self, "drawn", T)
+
+    def draw(self, ids, rng):
+        return self.drawn
+
+
+@pytest.mark.parametrize("T", [[1.0], [1, 2, 3, 0], [1, 2, 3, np.inf], [1, 2, 3, np.nan], "fast"])
+def test_speeds_that_return_nonsense(T):
+    with pytest.raises(BadInput, match=r"Drawn.draw"):
+        flanp.simulate(PROBLEM, DATA, GATE, speeds=Drawn(T))
+
+
+def test_steps_that_no_data_could_bear():
+    with pytest.raises(BadInput, match=r"\(l2, eta\) = \(100.0, 0.1\)"):
+        flanp.simulate(flanp.problems.LinearRegression(l2=100.0), DATA, GATE)
+    wild = flanp.solvers.FedGATE(eta=1e9, schedule=flanp.schedules.Shrinking(1000.0))
+    many = flanp.data.Synthetic(clients=1 << 12, samples=1, dim=1)
+    with pytest.raises(BadInput, match="eta of stage 1 by the solver's schedule"):
+        flanp.simulate(PROBLEM, many, wild)
+
+
+def test_the_smallest_and_the_largest_seed_differ():
+    losses = [
+        flanp.simulate(PROBLEM, DATA, GATE, seed=seed, max_rounds=1).rows[0].loss
+        for seed in (0, 1, 2**32 - 1)
+    ]
+    assert len(set(losses)) == 3

@@ -1,0 +1,154 @@
+"""A user's own problem that goes wrong: one line that names the function and what is expected."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flanp
+from flanp.checks import BadInput
+from flanp.problems import Custom, LinearRegression
+
+DATA = flanp.data.from_clients([(np.ones((3, 2)), np.ones(3))] * 2, test=(np.ones((2, 2)), [1, 0]))
+
+
+def loss(params, batch):
+    x, y = batch
+    return jnp.mean((x @ params - y) ** 2)
+
+
+def start(key):
+    return jnp.zeros(2)
+
+
+@jax.custom_vjp
+def undifferentiable(x):
+    return x
+
+
+undifferentiable.defvjp(lambda x: (x, None), lambda _, g: 1 / 0)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (
+            {"init_fn": lambda: jnp.zeros(2)},
+            r"init_fn .*failed \(TypeError.*take a random key",
+        ),
+        ({"init_fn": lambda key: sys.exit(3)}, r"init_fn .*failed \(SystemExit: 3\)"),
+        ({"init_fn": lambda key: 1 / 0}, r"init_fn .*ZeroDivisionError"),
+        ({"init_fn": lambda key: "zeros"}, r"leaf of type str: all must be floats"),
+        ({"init_fn": lambda key: None}, r"has no parameters"),
+        ({"init_fn": lambda key: jnp.zeros(2, int)}, r"leaf of type int32"),
+        ({"init_fn": lambda key: jnp.array([0.0, jnp.nan])}, r"NaN or infinite"),
+        ({"init_fn": lambda key: jnp.zeros(5)}, r"loss_fn \(loss\) failed .*shapes \[\[1, 2\]"),
+        ({"init_fn": 3}, r"init_fn = 3: it must be a function"),
+        ({"loss_fn": lambda p, b: float(p.sum())}, r"loss_fn .*failed .*no float\(\)"),
+        ({"loss_fn": lambda p, b: sys.exit()}, r"loss_fn .*failed \(SystemExit"),
+        ({"loss_fn": lambda p: p.sum()}, r"loss_fn .*failed \(TypeError.*it must take the model"),
+        ({"loss_fn": lambda p, b: p}, r"loss_fn .*returns float32\[2\]: it must be one float"),
+        ({"loss_fn": lambda p, b: (p.sum(), p)}, r"loss_fn .*returns float32\[\], float32\[2\]"),
+        ({"loss_fn": lambda p, b: None}, r"loss_fn .*returns nothing"),
+        ({"loss_fn": lambda p, b: p.sum().astype(int)}, r"loss_fn .*returns int32"),
+        ({"loss_fn": lambda p, b: undifferentiable(p.sum())}, r"the gradient of loss_fn .*failed"),
+        ({"metric_fn": lambda p, b: p}, r"metric_fn .*returns float32\[2\]: it must be one number"),
+        ({"metric_fn": lambda p, b: sys.exit()}, r"metric_fn .*failed"),
+    ],
+)
+def test_functions_that_go_wrong(parts, message):
+    problem = lambda: Custom(**{"init_fn": start, "loss_fn": loss, **parts})  # noqa: E731
+    with pytest.raises(BadInput, match=f"(?s){message}") as caught:
+        flanp.simulate(problem(), DATA, flanp.solvers.FedAvg(eta=0.1))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_wrong_data_for_a_problem():
+    gate = flanp.solvers.FedGATE(eta=0.1)
+    columns = flanp.data.from_clients([(np.ones((3, 2)), np.ones((3, 1)))])
+    with pytest.raises(BadInput, match=r"LinearRegression needs .* shapes \[\(2,\), \(1,\)\]"):
+        flanp.simulate(LinearRegression(), columns, gate)
+    three = flanp.data.from_clients([(np.ones((3, 2)), np.ones(3), np.ones(3))])
+    with pytest.raises(BadInput, match=r"LinearRegression needs"):
+        flanp.simulate(LinearRegression(), three, gate)
+    with pytest.raises(BadInput, match="needs labels"):
+        flanp.simulate(flanp.problems.LogisticRegression(), columns, gate)
+    with pytest.raises(BadInput, match=r"client '0', array 1 holds 1e\+300, too large"):
+        flanp.data.from_clients([(np.full((3, 2), 1e300), np.ones(3))])
+    huge = flanp.data.from_clients([(np.full((3, 2), 1e50), np.ones(3))])
+    with pytest.raises(BadInput, match=r"1e\+50, beyond float32"):
+        flanp.simulate(LinearRegression(), huge, gate)
+
+
+def accuracy(params, batch):
+    x, y = batch
+    return jnp.mean(((x @ params) > 0) == (y > 0.5))
+
+
+def labelled(N=4):
+    rng = np.random.default_rng(0)
+    clients = [(x, (x @ [1.0, 1.0] > 0).astype(float)) for x in rng.standard_normal((N, 30, 2))]
+    return flanp.data.from_clients(clients, test=clients[0])
+
+
+def test_a_metric_for_which_higher_is_better_is_not_met_at_the_start():
+    problem = Custom(start, loss, accuracy, "accuracy", higher_is_better=True)
+    run = flanp.simulate(problem, labelled(), flanp.solvers.FedAvg(eta=0.1), target={"metric": 0.8})
+    assert run.about["ended"] == "target reached"
+    assert run.rows[0].metric < 0.8 <= run.rows[-1].metric
+    assert run.rounds_to(metric=0.8) == run.rows[-1].round > 0
+    lower = Custom(start, loss, accuracy, "accuracy", higher_is_better=False)
+    run = flanp.simulate(lower, labelled(), flanp.solvers.FedAvg(eta=0.1), target={"metric": 0.8})
+    assert run.rows[-1].round == 0
+
+
+def test_a_metric_without_a_direction_takes_no_target():
+    problem = Custom(start, loss, accuracy, "accuracy")
+    with pytest.raises(BadInput, match="say whether a higher metric is better"):
+        flanp.simulate(problem, labelled(), flanp.solvers.FedAvg(eta=0.1), target={"metric": 0.8})
+
+
+MODULE = """
+import sys
+from flanp.problems import Custom
+import jax.numpy as jnp
+
+def init():
+    return jnp.zeros(4)
+
+problem = Custom(init, lambda p, b: jnp.mean(b[0] @ p))
+"""
+CONFIG = """
+problem = { name = "my_own_for_test:problem" }
+data = { name = "Synthetic", clients = 4, samples = 6, dim = 4 }
+solver = { name = "FedAvg", eta = 0.1 }
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (MODULE, "init_fn (init) failed (TypeError: init() takes 0 positional arguments"),
+        ("import sys\nsys.exit(0)\n", "it cannot be imported: SystemExit: 0 at"),
+        ("\n\n1 / 0\n", "my_own_for_test.py, line 3"),
+        ("def f(:\n", "it cannot be imported: SyntaxError"),
+    ],
+)
+def test_at_the_prompt_it_is_one_line_and_a_traceback_only_if_asked_for(tmp_path, module, message):
+    (tmp_path / "my_own_for_test.py").write_text(module)
+    (tmp_path / "c.toml").write_text(CONFIG)
+    for debug in ([], ["--debug"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "flanp", "run", "c.toml", *debug],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert ("Traceback" in done.stderr) == bool(debug)
+        assert debug or len(done.stderr.splitlines()) == 1
