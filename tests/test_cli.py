@@ -111,6 +111,9 @@ def test_compare_prints_a_table_and_draws_curves(flanp, tmp_path):
             "data.clients = 0: it must be a whole number from 1 to",
         ),
         (["run", "small.toml", "--resume"], "no checkpoint to resume from"),
+        (["run", "small.toml", "--set", "work.tau=1099511627776"], "work.tau = 1099511627776"),
+        (["plan", "--speeds", "unifrom:50:500", "--clients", "9"], "did you mean 'uniform'"),
+        (["plan", "--speeds", "exp:1", "--clients", "0"], "clients = 0"),
         (["run", "small.toml", "--out", "small.toml"], "cannot be written to"),
         (
             ["compare", "small.toml", "--set", "speeds={name='Measured',seconds=[1,2]}"],
@@ -185,7 +188,20 @@ def test_init_writes_a_configuration_and_never_overwrites_one(flanp, tmp_path):
     assert "exists already" in again.stderr
 
 
+def test_a_damaged_checkpoint_is_not_called_a_missing_one(flanp, tmp_path):
+    assert flanp("run", "small.toml", "--set", "max_rounds=2").returncode == 0
+    path = tmp_path / "runs" / "small" / "checkpoint.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    done = flanp("run", "small.toml", "--resume")
+    assert done.returncode == 2
+    assert "is damaged: it does not have the checksum" in done.stderr
+    assert path.read_bytes() == content
+
+
 def test_help_and_version(flanp):
+    assert "TOML file." in flanp("run", "--help").stdout
     assert "compare" in flanp("--help").stdout
     import flanp as package
 

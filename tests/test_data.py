@@ -242,6 +242,19 @@ def test_csv_dealt_out_with_labels_and_a_test_set(tmp_path):
         ),
         ("x,y\n1,0.5\n", {"target": "y", "clients": 1, "labels": True}, "labels in 'y'"),
         ("x,y\n1,2\n", {"target": "y"}, "either the name of the client column"),
+        ("x,x,y\n1,2,3\n", {"target": "y", "clients": 1}, "several columns 'x'"),
+        (",x,y\n0,1,2\n", {"target": "y", "clients": 1}, "column 1 has no name"),
+        ("i,x,y\n0,5,2\n1,4,2\n2,7,2\n", {"target": "y", "clients": 1}, "'i' numbers the rows"),
+        ("x,id,y\n0,8,2\n1,3,2\n", {"target": "y", "clients": 1}, "'id' numbers the rows"),
+        ("1.5,2\n3,4\n", {"target": "2", "clients": 1}, "first line holds numbers"),
+        ("x,y\n1,2,\n", {"target": "y", "clients": 1}, "3 cells; the header has 2"),
+        ('x,y\n"1,5",2\n', {"target": "y", "clients": 1}, "'1,5' is not a number: write it"),
+        ("x,y\n,2\n", {"target": "y", "clients": 1}, "data row 1: the cell is empty"),
+        ("x,y\nNA,2\n", {"target": "y", "clients": 1}, "'NA' is not a number"),
+        ("x,y\n1,1e9\n", {"target": "y", "clients": 1, "labels": True}, "labels in 'y'"),
+        ("x,y\n1,2\n", {"target": "y", "clients": 1, "inputs": ["z"]}, "no column 'z'"),
+        ("x,y\n1,2\n", {"target": "y", "clients": 1, "ignore": ["y"]}, "two purposes"),
+        ("x,y,who\n1,2,\n", {"target": "y", "client": "who"}, "a row has no client"),
     ],
 )
 def test_bad_csv(tmp_path, text, options, message):
@@ -262,6 +275,56 @@ def test_csv_as_spreadsheets_write_it(tmp_path):
     path.write_bytes(b"a,y\n\xff,2\n")
     with pytest.raises(BadInput, match="cannot be read as a CSV file in UTF-8"):
         CSV(path, target="y", clients=1).load()
+
+
+def test_columns_are_chosen_by_name(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("id;a;b;y\n1;5;6;0\n2;7;8;1\n3;9;9;1\n")
+    for options in ({"ignore": ("id",)}, {"inputs": ("a", "b")}):
+        data = CSV(path, target="y", clients=1, **options).load()
+        assert sorted(data.batch[0][0].tolist()) == [[5, 6], [7, 8], [9, 9]]
+    assert CSV(path, target="y", clients=1, inputs=["id"]).load().batch[0].shape == (1, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("clients", "message"),
+    [
+        ({"a": (np.ones((2, 1)), np.ones(2))}, "clients is a dict: give list"),
+        ("ab", "clients = 'ab': it must be"),
+        ([np.ones((2, 1))], "client '0' is the class ndarray: give a tuple of arrays"),
+        ([(np.ones((2, 1)), np.array(["cat", "dog"]))], "array 2 holds text: give numbers"),
+        ([(np.ones((2, 1)), np.array([1j, 2j]))], "array 2 holds values of type complex128"),
+        ([(np.ones((2, 1)), np.array([{}, {}]))], "array 2 holds values of type object"),
+        ([(np.ones((2, 1)), 3.0)], "array 2 is a single number"),
+        ([([[1.0], [1.0, 2.0]], np.ones(2))], "its rows differ in shape"),
+        ([(np.ones((2, 1)), np.array([1, 2**40]))], "too large to count with"),
+        ([()], "has no samples"),
+    ],
+)
+def test_what_is_no_client(clients, message):
+    with pytest.raises(BadInput, match=message):
+        from_clients(clients)
+
+
+def test_labels_become_whole_numbers_or_are_refused():
+    data = from_clients([(np.ones((2, 1)), np.array([0.0, 2.0]))], classes=3)
+    assert data.batch[1].dtype == np.int32
+    for y in ([0.5, 1.0], [[0], [1]], [-1, 0]):
+        with pytest.raises(BadInput, match="labels must be 0 to 2"):
+            from_clients([(np.ones((2, 1)), np.array(y))], classes=3)
+    with pytest.raises(BadInput, match="held-out data: its rows differ in shape"):
+        from_clients([(np.ones((2, 1)), np.ones(2))], test=(np.ones((2, 3)), np.ones(2)))
+
+
+def test_what_does_not_fit_this_machine_is_refused_at_once(monkeypatch):
+    with pytest.raises(BadInput, match=r"takes about .* GB of memory, .* samples in all would fit"):
+        Synthetic(clients=10**9, samples=10**9, dim=10**9).load()
+    monkeypatch.setenv("FLANP_MEMORY", "1e9")
+    with pytest.raises(BadInput, match=r"takes about 1.4 GB of memory"):
+        Synthetic(clients=10**5, samples=20).load()
+    monkeypatch.setenv("FLANP_MEMORY", "much")
+    with pytest.raises(BadInput, match="environment variable FLANP_MEMORY: 'much' is not a number"):
+        Synthetic().load()
 
 
 def test_damaged_files_and_labels(tmp_path):

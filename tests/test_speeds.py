@@ -98,11 +98,34 @@ def test_csv_in_any_order_with_or_without_header_and_ties(write):
         ("a,1\na,2\n", "line 2: client 'a' was there before"),
         ("a,1,2\n", "line 1: 3 columns"),
         ("", "the file holds no speeds"),
+        ('a,"1,000"\nb,1\nc,1\n', "line 1: '1,000' is not a number: write it with a point"),
+        ("a,1s\nb,1\nc,1\n", "line 1: '1s' is not a number; a header must be 'client,seconds'"),
+        ("a,\nb,1\nc,1\n", "line 1: the cell is empty"),
+        ("a,1_0\nb,1\nc,1\n", "line 1: '1_0' is not a number"),
+        ("a,1e999\nb,1\nc,1\n", "line 1: 1e999 is too large"),
+        ("a;1,5\nb;1\nc;1\n", "line 1: '1,5' is not a number: write it with a point"),
+        ('a,"1\nb,1\nc,1\n', "look at its quotes"),
+        ('"a,1\nb",1\nc,1\n', "goes over several lines: is a quote missing"),
+        ("device,latency\na,1\n", "a header must be 'client,seconds'"),
+        ("a,1\nclient,seconds\n", "line 2: 'seconds' is not a number"),
     ],
 )
 def test_bad_csv(write, text, message):
     with pytest.raises(BadInput, match=message):
         FromCSV(write(text)).draw(["a", "b", "c"], np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a;1.5\nb;2\nc;2\n",
+        "a\t1.5\nb\t2\nc\t2\n",
+        "seconds,client\n1.5,a\n2,b\n2,c\n",
+        'Client ID;"Seconds per step"\n"a";1.5\nb;2\nc;2\n',
+    ],
+)
+def test_csv_in_other_dress(write, text):
+    assert read_speeds(write(text)) == {"a": 1.5, "b": 2, "c": 2}
 
 
 def test_missing_csv(tmp_path):
