@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import string
 
 import numpy as np
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from flanp.checks import BadInput
 from flanp.config import load_config
 from flanp.data import CIFAR10, CSV, MNIST, Synthetic, images
-from flanp.files import read_csv
+from flanp.files import read_csv, write_sealed
 from flanp.history import History
 from flanp.problems import LinearRegression
 from flanp.reproduce import results_in
@@ -284,9 +283,8 @@ def test_damaged_images_are_refused_or_read_as_they_were(
 @settings(max_examples=100)
 def test_damaged_results_of_experiments_are_refused(tmp_path_factory, edits, garbage):
     folder = tmp_path_factory.mktemp("results")
-    finding = {"label": "a", "published": 1.0, "ours": 2.0, "low": 1.0, "high": 3.0, "seeds": 2}
-    finding |= {"unit": "times", "verdict": "matches", "detail": []}
-    good = json.dumps({"name": "fig1", "title": "", "seconds": 1.0, "findings": [finding]})
-    content = edited(good.encode(), edits) if garbage is None else garbage
-    (folder / "fig1.json").write_bytes(content)
-    result_of(lambda: results_in(folder), folder)
+    write_sealed(folder / "fig1.json", {"name": "fig1", "seconds": 1.5, "findings": [{"ours": 2}]})
+    (good,) = results_in(folder)
+    before = (folder / "fig1.json").read_bytes()
+    (folder / "fig1.json").write_bytes(edited(before, edits) if garbage is None else garbage)
+    assert result_of(lambda: results_in(folder), folder) in ([good], None)

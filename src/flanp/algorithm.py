@@ -15,6 +15,7 @@ import numpy as np
 from flanp.engine import Clock, Engine, Round
 from flanp.measurement import Measurement
 from flanp.participation import Participation
+from flanp.parts import Part
 from flanp.solvers import Solver
 from flanp.stage import Stage
 from flanp.stopping import Memory, Sight, StageRule
@@ -23,7 +24,7 @@ from flanp.work import Work
 
 
 @dataclass(frozen=True)
-class Method:
+class Method(Part):
     """The parts that make up a federated method."""
 
     solver: Solver
@@ -81,9 +82,9 @@ def flanp(
                 if joined(clock, ranking):
                     break
             else:
-                sight = method.stop.looks_at(stage, state.r)
+                sight = method.stop.sight(stage, state.r)
                 seen = look(engine, sight, state.model, upcoming)
-                accurate, memory = method.stop.met(state.memory, stage, state.r, seen)
+                accurate, memory = method.stop.judged(state.memory, stage, state.r, seen)
                 state = state._replace(memory=memory)
                 if accurate:
                     break

@@ -83,13 +83,16 @@ def calling(function: str, expected: str) -> Iterator[None]:
     """
     try:
         yield
-    except BadInput:
+    except (BadInput, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise BadInput(f"{function} failed ({first_line(error)}): {expected}") from error
 
 
 def first_line(error: BaseException) -> str:
     """Return what was raised in one line: its type and the start of its message."""
-    lines = str(error).strip().splitlines()
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:  # a user's own exception may not even have words
+        lines = []
     return f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__

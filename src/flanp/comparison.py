@@ -166,14 +166,19 @@ def compare(
     >>> result.speed_up("FLANP", "FedGATE").mean > 1
     True
     """
-    check_options(options)
-    if not methods:
+    check_options(options, given={"target", "seed", "endless", "resume"})
+    check_is("problem", problem, Problem)
+    check_is("data", data, FederatedData | Source, ". Arrays: see flanp.data.from_clients")
+    check_is("speeds", speeds, Speeds | None)
+    check_is("partial", partial, Comparison | None)
+    if isinstance(methods, dict) and not methods:
         raise BadInput("there is nothing to compare: give at least one method")
     if not isinstance(methods, dict):
         raise BadInput(
             f"methods is a {type(methods).__name__}: it must be a dict of flanp.Method by name"
         )
     for name, method in methods.items():
+        check_is("methods", name, str)
         check_is(f"methods.{name}", method, Method)
     seeds, seed = check_is("seeds", seeds, Seeds), check_is("seed", seed, Seed)
     require(seed + seeds <= 2**32, "seed", seed, f"so that {seeds} seeds stay below 2^32")
@@ -190,7 +195,7 @@ def compare(
     )
     with Progress("", total=seeds * len(methods), enabled=progress) as shown:
         for number in range(seed, seed + seeds):
-            loaded = data.load(number) if isinstance(data, Source) else data
+            loaded = data.loaded(number) if isinstance(data, Source) else data
             for name, method in methods.items():
                 _check(name, method, problem, loaded)
             goal = resolve_target(target, problem, loaded)
@@ -245,7 +250,7 @@ def slug(name: str) -> str:
     'flanp-no-idle'
     """
     words = "".join(ch if ch.isalnum() else " " for ch in name.lower()).split()
-    return "-".join(words) or "method"
+    return "-".join(words)[:60].strip("-") or "method"
 
 
 def _check(name: str, method: Method, problem: Problem, data: FederatedData) -> None:

@@ -69,7 +69,7 @@ class Config:
     def simulation(self, method: Method, resume: Path | None = None) -> Simulation:
         """Return a run of one of the methods, new or from a checkpoint's folder."""
         s = self.settings
-        loaded = self.data.load(s.seed)
+        loaded = self.data.loaded(s.seed)
         run = Simulation(
             self.problem,
             loaded,
@@ -94,7 +94,11 @@ def load_config(path: Path | None, overrides: Iterable[str] = ()) -> Config:
     else:
         folder, name = path.parent, str(path)
         try:
+            if path.exists() and not path.is_file():
+                raise BadInput(f"{path} is not a file")
             text = path.read_text("utf-8-sig")
+        except BadInput:
+            raise
         except OSError as error:
             raise BadInput(f"{path} cannot be read: {error.strerror}") from error
         except (UnicodeDecodeError, ValueError) as error:
@@ -140,12 +144,14 @@ def build(raw: dict[str, Any], folder: Path, notes: Iterable[str] = ()) -> Confi
 def _methods(raw: dict[str, Any], folder: Path) -> dict[str, Method]:
     """Build the methods: each takes the parts and parameters it lacks from the top level."""
     shared = DEFAULTS | {key: raw[key] for key in METHOD_PARTS if key in raw}
-    tables = raw.get("methods", {"": {}})
+    tables = raw.get("methods", {None: {}})
     if not isinstance(tables, dict) or not tables:
         raise BadInput("methods: it must hold a table for each method, such as [methods.FLANP]")
     methods = {}
     for name, table in tables.items():
-        where = f"methods.{name}." if name else ""
+        where = "" if name is None else f"methods.{name}."
+        if name is not None and not name.strip():
+            raise BadInput("methods: one has no name; give each a name of its own")
         if not isinstance(table, dict):
             raise BadInput(f"methods.{name}: it must be a table")
         for key in table:
@@ -159,7 +165,7 @@ def _methods(raw: dict[str, Any], folder: Path) -> dict[str, Method]:
             key: _part(key, table.get(key, shared.get(key)), where + key, folder, shared.get(key))
             for key in METHOD_PARTS
         }
-        methods[name or type(built["solver"]).__name__] = Method(**built)
+        methods[type(built["solver"]).__name__ if name is None else name] = Method(**built)
     return methods
 
 
@@ -201,10 +207,14 @@ def _part(family: str, value: Any, where: str, folder: Path, shared: Any = None)
 def _imported(reference: str, where: str, folder: Path) -> problems.Problem:
     """Import the user's own problem, 'module:attribute', from the configuration's folder."""
     module, _, attribute = reference.partition(":")
+    if not all(word.isidentifier() for word in (*module.split("."), attribute)):
+        raise BadInput(f"{where}.name = {shown(reference)}: write it as module:attribute")
     sys.path.insert(0, str(folder.resolve()))
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (Exception, SystemExit) as error:  # the user's own code may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the user's own code may raise anything
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = f" at {last.filename}, line {last.lineno}" if module in last.filename else ""
         raise BadInput(

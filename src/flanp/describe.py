@@ -1,6 +1,6 @@
 """What was run, in words and numbers, for the record."""
 
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 
@@ -11,12 +11,17 @@ def describe(part: Any) -> dict[str, Any]:
     >>> describe(FastestK(3))
     {'name': 'FastestK', 'k': 3}
     """
-    is_one = is_dataclass(part) and not isinstance(part, type)
-    fields = asdict(part) if is_one else {}
-    return {"name": type(part).__name__, **{name: _plain(v) for name, v in fields.items()}}
+    parameters = {f.name: _plain(getattr(part, f.name)) for f in fields(part)} if _is(part) else {}
+    return {"name": type(part).__name__, **parameters}
 
 
 def _plain(value: Any) -> Any:
+    if _is(value):
+        return describe(value)
     if callable(value):
         return getattr(value, "__qualname__", repr(type(value)))
     return value
+
+
+def _is(value: Any) -> bool:
+    return is_dataclass(value) and not isinstance(value, type)

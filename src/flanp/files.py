@@ -7,11 +7,14 @@ import json
 import math
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from flanp.checks import BadInput, shown
+from flanp.checks import BadInput, first_line, shown
 
+SEAL = "sha256"
+"""Name of a file's checksum in it."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 """A number as tables hold it; float() would also take 1_000, nan and infinity."""
 QUOTED = re.compile(r'"[^"]*"')
@@ -22,11 +25,16 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     temporary = path.with_name(path.name + ".part")
     if isinstance(content, str):
         content = content.encode()
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise OSError(error.errno, f"{path} cannot be written: {error.strerror}") from error
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -55,6 +63,24 @@ def sha256(*parts: str | bytes) -> str:
     return digest.hexdigest()
 
 
+def write_sealed(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON with a checksum of itself."""
+    content = json.loads(json.dumps(plain(content), default=str))
+    write_json(path, {**content, SEAL: sha256(json.dumps(content))})
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Return what `write_sealed` wrote, or say that it is no longer that."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        if content.pop(SEAL) == sha256(json.dumps(content)):
+            return dict(content)
+        reason = "it does not have the checksum that it was written with"
+    except Exception as error:  # a damaged file can raise anything
+        reason = first_line(error)
+    raise BadInput(f"{path} is damaged, or of another version: {reason}. Delete it, and run again")
+
+
 def read_csv(path: Path) -> list[tuple[int, list[str]]]:
     """Return (line number, cells without surrounding blanks) of each line that is not empty.
 
@@ -63,7 +89,8 @@ def read_csv(path: Path) -> list[tuple[int, list[str]]]:
     """
     try:
         if not Path(path).is_file():
-            raise BadInput(f"{path}: there is no such file")
+            there = "it is a folder" if Path(path).is_dir() else "there is no such file"
+            raise BadInput(f"{path}: {there}")
         text = Path(path).read_bytes().decode("utf-8-sig")
     except BadInput:
         raise
@@ -80,6 +107,13 @@ def read_csv(path: Path) -> list[tuple[int, list[str]]]:
             cells = [cell.strip() for cell in row]
             if any(cells):
                 lines.append((reader.line_num, cells))
+            if cells and cells[0].startswith("#"):
+                raise BadInput(
+                    f"{path}, line {reader.line_num}: it begins with '#'; a CSV file has no "
+                    "comments: delete the line, or the sign"
+                )
+            if any("\0" in cell for cell in cells):
+                raise BadInput(f"{path}, line {reader.line_num}: it holds a NUL character")
             broken = next((cell for cell in cells if "\n" in cell or "\r" in cell), None)
             if broken is not None:
                 raise BadInput(

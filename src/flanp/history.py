@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from flanp.checks import BadInput, first_line, nearest, shown
-from flanp.files import plain, sha256, write_atomically, write_json
+from flanp.files import SEAL, plain, sha256, write_atomically, write_json
 from flanp.parts import Within, check_is
 
 
@@ -95,7 +95,7 @@ class History:
         array([2.5])
         """
         if name not in Row._fields:
-            raise BadInput(f"a history has no column {name!r}{nearest(name, Row._fields)}")
+            raise BadInput(f"a history has no column {name!r}{nearest(str(name), Row._fields)}")
         values = [getattr(row, name) for row in self.rows]
         return np.array([np.nan if v is None else v for v in values])
 
@@ -187,7 +187,6 @@ class History:
         return self.rows[reached[0]] if len(reached) else None
 
 
-SEAL = "sha256"
 WHOLE = ("round", "stage", "n")
 
 

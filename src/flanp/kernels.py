@@ -67,7 +67,7 @@ def restart(program: Program, w: jax.Array, clients: Any) -> tuple[Any, Any]:
     def on_device(w: jax.Array, clients: Any) -> tuple[Any, Any]:
         server, client = program.solver.start(w)
         spread = jax.tree.map(lambda room, a: jnp.broadcast_to(a, room.shape), clients, client)
-        return server, _varying(spread)
+        return server, spread
 
     specs = (P(), P(CLIENTS))
     return _on_devices(program, on_device, specs, specs)(w, clients)
@@ -101,26 +101,24 @@ def round_(
         key: jax.Array,
     ) -> tuple[jax.Array, Any, Any, Any]:
         plan = Plan(*(a[0] for a in plan))
-        my_w, my_server, my_step = _varying((w, server, step))
         chunks = -(-plan.count // C)
 
         def work(j: jax.Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
             m, inbox = carry
             i, tau, p = (lax.dynamic_slice_in_dim(a, j * C, C) for a in plan[:3])
             client = jax.tree.map(lambda a: a[i], clients)
-            drift = solver.drift(client, my_server)
-            Delta_i = _local_steps(program, my_w, drift, shard, i, tau, my_step.eta, key)
+            drift = solver.drift(client, server)
+            Delta_i = _local_steps(program, w, drift, shard, i, tau, step.eta, key)
             m_i = solver.message(Delta_i, jnp.maximum(tau, 1)[:, None])
             return m + p @ m_i, jax.tree.map(lambda a: a.at[i].set(m_i), inbox)
 
-        m, inbox = lax.fori_loop(0, chunks, work, (_varying(jnp.zeros_like(w)), inbox))
+        m, inbox = lax.fori_loop(0, chunks, work, (jnp.zeros_like(w), inbox))
         m = lax.psum(m, CLIENTS)
-        my_m = _varying(m)
 
         def finish(j: jax.Array, clients: Any) -> Any:
             i = lax.dynamic_slice_in_dim(plan.slot, j * C, C)
             client, m_i = (jax.tree.map(lambda a: a[i], x) for x in (clients, inbox))
-            client = solver.client_step(client, my_server, m_i, my_m)
+            client = solver.client_step(client, server, m_i, m)
             return jax.tree.map(lambda a, b: a.at[i].set(b), clients, client)
 
         clients = lax.fori_loop(0, chunks, finish, clients)
@@ -166,7 +164,7 @@ def _local_steps(
 
     C = program.chunk
     start = jax.tree.map(lambda a: jnp.broadcast_to(a, (C, *a.shape)), w_tree)
-    order = _varying(jnp.zeros((C, _epoch_room(program, shard)), jnp.int32))
+    order = jnp.zeros((C, _epoch_room(program, shard)), jnp.int32)
     w_i, _ = lax.fori_loop(0, tau.max(), step, (start, order))
     return (w - jax.vmap(layout.ravel)(w_i)) / eta
 
@@ -237,7 +235,7 @@ def measure(program: Program, w: jax.Array, shard: Shard, plan: Plan) -> jax.Arr
 
     def on_device(w: jax.Array, shard: Shard, plan: Plan) -> jax.Array:
         plan = Plan(*(a[0] for a in plan))
-        params = program.layout.unravel(_varying(w))
+        params = program.layout.unravel(w)
 
         def work(j: jax.Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
             sums, gradient = carry
@@ -252,7 +250,7 @@ def measure(program: Program, w: jax.Array, shard: Shard, plan: Plan) -> jax.Arr
             return sums + inside @ jnp.stack(columns, axis=1), gradient + (inside * s) @ g
 
         zero = jnp.zeros((2, 5), w.dtype), jnp.zeros((2, w.size), w.dtype)
-        sums, gradient = lax.fori_loop(0, -(-plan.count // C), work, _varying(zero))
+        sums, gradient = lax.fori_loop(0, -(-plan.count // C), work, zero)
         sums, gradient = lax.psum((sums, gradient), CLIENTS)
         clients, S, loss, squares, within = sums.T
         norm_sq = ((gradient / S[:, None]) ** 2).sum(axis=1)
@@ -274,14 +272,14 @@ def _half(
         at = (i[:, None], row[None, :])
         weights = shard.weights.at[at].get(mode="fill", fill_value=0)
         batch = tuple(a.at[at].get(mode="clip") for a in shard.batch)
-        value_and_grad = jax.value_and_grad(partial(_summed_loss, program.problem))
+        value_and_grad = jax.value_and_grad(partial(summed_loss, program.problem))
         loss, g = jax.vmap(value_and_grad, in_axes=(None, 0, 0))(params, batch, weights)
         s_h, loss_h, g_h = carry
         return s_h + weights.sum(axis=1), loss_h + loss, g_h + jax.vmap(program.layout.ravel)(g)
 
     dtype = shard.weights.dtype
     zero = jnp.zeros(C, dtype), jnp.zeros(C, dtype), jnp.zeros((C, program.layout.size), dtype)
-    return lax.fori_loop(0, -(-rows // block), add, _varying(zero))
+    return lax.fori_loop(0, -(-rows // block), add, zero)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -305,10 +303,11 @@ def evaluate(
 
 
 def _mean_loss(problem: Problem, params: Any, batch: Any, weights: jax.Array) -> jax.Array:
-    return _summed_loss(problem, params, batch, weights) / jnp.maximum(weights.sum(), 1)
+    return summed_loss(problem, params, batch, weights) / jnp.maximum(weights.sum(), 1)
 
 
-def _summed_loss(problem: Problem, params: Any, batch: Any, weights: jax.Array) -> jax.Array:
+def summed_loss(problem: Problem, params: Any, batch: Any, weights: jax.Array) -> jax.Array:
+    """Return the weighted sum of the loss over the rows of a batch."""
     return weights @ _of_each_row(problem.loss, params, batch)
 
 
@@ -318,9 +317,5 @@ def _of_each_row(f: Callable[..., jax.Array], params: Any, batch: Any) -> jax.Ar
 
 
 def _on_devices(program: Program, f: Callable[..., Any], inputs: Any, outputs: Any) -> Any:
-    return jax.shard_map(f, mesh=program.mesh, in_specs=inputs, out_specs=outputs)
-
-
-def _varying(tree: Any) -> Any:
-    """Tell JAX that each device has its own copy: a gradient by it is not summed over devices."""
-    return jax.tree.map(lambda a: lax.pcast(a, (CLIENTS,), to="varying"), tree)
+    # Unchecked: the check refuses a user's loss with a scan or a cond that starts from a constant.
+    return jax.shard_map(f, mesh=program.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from flanp.checks import BadInput
+from flanp.checks import BadInput, calling
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,15 @@ class Layout:
 
 def layout_of(params: Any) -> Layout:
     """Return the layout of a model, whose leaves must be floating-point arrays."""
-    leaves, treedef = jax.tree.flatten(params)
-    if not leaves:
+    with calling("the start model", "it must be made of lists, tuples, dicts and arrays"):
+        leaves, treedef = jax.tree.flatten(params)
+    if not sum(np.size(leaf) for leaf in leaves):
         raise BadInput("the start model has no parameters")
     for leaf in leaves:
-        is_number = isinstance(leaf, np.ndarray | np.generic | jax.Array | float | int)
-        kind = jnp.result_type(leaf) if is_number else type(leaf).__name__
-        if not is_number or not jnp.issubdtype(kind, jnp.floating):
+        is_array = isinstance(leaf, np.ndarray | np.generic | jax.Array)
+        is_number = isinstance(leaf, float | int) or (is_array and leaf.dtype.kind in "fiubcV")
+        kind = leaf.dtype if is_array else type(leaf).__name__
+        if not is_number or not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             raise BadInput(f"the start model has a leaf of type {kind}: all must be floats")
         if not bool(jnp.isfinite(jnp.asarray(leaf)).all()):
             raise BadInput("the start model holds parameters that are NaN or infinite")

@@ -4,8 +4,9 @@ import tomllib
 from collections.abc import Iterable
 from typing import Any
 
-from flanp.checks import BadInput
+from flanp.checks import BadInput, nearest
 from flanp.families import FAMILIES, find_class
+from flanp.files import NUMBER
 from flanp.parts import field_types
 
 INSTEAD = {"tau": "epochs", "epochs": "tau"}
@@ -26,6 +27,14 @@ def apply_override(raw: dict[str, Any], override: str) -> list[str]:
         value = tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
         value = text.strip()
+        if NUMBER.fullmatch(value):  # .1, which TOML does not take
+            value = float(value)
+    methods = raw.get("methods", {})
+    new = isinstance(methods, dict) and len(keys) > 1 and keys[1] not in methods
+    if keys[0] == "methods" and len(keys) > 2 and new:
+        raise BadInput(
+            f"--set {override}: there is no method {keys[1]!r}{nearest(keys[1], methods)}"
+        )
     table = raw
     for key in keys[:-1]:
         inner = table.setdefault(key, {})

@@ -6,7 +6,7 @@ from typing import Annotated, final
 
 import numpy as np
 
-from flanp.checks import require
+from flanp.checks import calling, require
 from flanp.parts import Many, Part, Within
 
 
@@ -19,7 +19,8 @@ class Participation(Part):
 
     def sizes(self, N: int) -> list[int]:
         """Return `stages(N)`, after a look at whether a run can use them."""
-        sizes = list(self.stages(N))
+        with calling(f"{type(self).__name__}.stages", "it must return a list of whole numbers"):
+            sizes = list(self.stages(N))
         ok = sizes and all(isinstance(n, int | np.integer) and 1 <= n <= N for n in sizes)
         require(
             bool(ok) and all(a < b for a, b in zip(sizes, sizes[1:], strict=False)),
@@ -31,7 +32,8 @@ class Participation(Part):
 
     def participants(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return `select(n, ranking, rng)`, after a look at whether a run can use it."""
-        active = np.asarray(self.select(n, ranking, rng))
+        with calling(f"{type(self).__name__}.select", "it must return clients of the ranking"):
+            active = np.asarray(self.select(n, ranking, rng))
         whole = active.ndim == 1 and active.size > 0 and active.dtype.kind in "iu"
         require(
             whole

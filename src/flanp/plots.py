@@ -1,6 +1,7 @@
 """Curves over rounds and over time."""
 
 import textwrap
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -292,7 +293,8 @@ def _write(figure: Figure, path: Path) -> list[Path]:
         return []
     written = [path.with_suffix(".png"), path.with_suffix(".svg")]
     # A fixed salt and no date: the same run gives the same bytes.
-    with mpl.rc_context({"svg.hashsalt": "flanp"}):
+    with mpl.rc_context({"svg.hashsalt": "flanp"}), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of letters that the font lacks: boxes stand for them
         figure.savefig(written[0], dpi=130)
         figure.savefig(written[1], metadata={"Date": None})
     return written

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 
 from flanp.checks import BadInput, calling
 from flanp.data.federated import FederatedData
+from flanp.kernels import summed_loss
+from flanp.parts import check_is
 from flanp.problems import Custom, Problem
 
 TRACEABLE = "It is traced by JAX: no float(), int() or `if` on values that it computes"
@@ -15,18 +17,19 @@ TRACEABLE = "It is traced by JAX: no float(), int() or `if` on values that it co
 
 def check_problem(problem: Problem, params: Any, data: FederatedData) -> None:
     """Refuse a problem that the compiled programs could not use."""
-    try:
+    kind = type(problem).__name__
+    with calling(f"hash({kind})", f"{kind} must be hashable: freeze its dataclass"):
         hash(problem)
-    except TypeError as error:
-        raise BadInput(
-            f"{type(problem).__name__} must be hashable: freeze its dataclass"
-        ) from error
+    check_is(f"{kind}.l2", problem.l2, float)
     rows = tuple(jax.ShapeDtypeStruct((1, *a.shape[2:]), a.dtype) for a in data.batch)
     given = f"the model and a batch of shapes {[list(a.shape) for a in rows]}"
     _check(problem, "loss", params, rows, given)
-    expected = f"it must be differentiable by JAX at {given}"
+    expected = f"JAX must be able to map and differentiate it at {given}"
+    clients = tuple(jax.ShapeDtypeStruct((2, 3, *a.shape[2:]), a.dtype) for a in data.batch)
+    weights = jax.ShapeDtypeStruct((2, 3), jnp.float32)
+    gradient = jax.vmap(jax.grad(partial(summed_loss, problem)), in_axes=(None, 0, 0))
     with calling(f"the gradient of {name_of(problem, 'loss')}", expected):
-        jax.eval_shape(jax.grad(partial(_scalar, problem.loss)), params, rows)
+        jax.eval_shape(gradient, params, clients, weights)
     if problem.metric_name is not None and data.test is not None:
         rows = tuple(jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype) for a in data.test)
         _check(problem, "metric", params, rows, given)
@@ -34,7 +37,7 @@ def check_problem(problem: Problem, params: Any, data: FederatedData) -> None:
 
 def name_of(problem: Problem, method: str) -> str:
     """Return what a user calls a function of a problem."""
-    if isinstance(problem, Custom):
+    if isinstance(problem, Custom) and method in ("init", "loss", "metric"):
         function = getattr(problem, f"{method}_fn")
         return f"{method}_fn ({getattr(function, '__qualname__', type(function).__name__)})"
     return f"{type(problem).__name__}.{method}"
@@ -52,7 +55,3 @@ def _check(problem: Problem, method: str, params: Any, rows: Any, given: str) ->
             f"{name} returns {got}: it must be one {'float' if method == 'loss' else 'number'}, "
             "the mean over the rows of the batch"
         )
-
-
-def _scalar(loss: Any, params: Any, rows: Any) -> jax.Array:
-    return jnp.asarray(loss(params, rows))

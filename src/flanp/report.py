@@ -3,6 +3,7 @@
 import math
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from flanp.comparison import Comparison
@@ -16,7 +17,7 @@ MOST_STAGES = 40
 
 def print_run(console: Console, name: str, history: History) -> None:
     """Print a run's stages and how it ended."""
-    table = Table(title=name, title_justify="left", box=None)
+    table = Table(title=escape(name), title_justify="left", box=None)
     for heading in ("stage", "clients", "rounds", "time", "loss"):
         table.add_column(heading, justify="right")
     for stage in history.stages():
@@ -35,17 +36,23 @@ def print_run(console: Console, name: str, history: History) -> None:
         f"{history.about['ended']}: {last.round} rounds, {history.clock} {last.time:,.1f}, "
         f"loss {last.loss:.4g}{extra}",
         highlight=False,
+        markup=False,
     )
 
 
 def print_comparison(console: Console, config: Config, result: Comparison) -> None:
     """Print the table of times to the target and speed-ups."""
     seeds = len(result.targets)
-    console.print(_tuning(result), highlight=False)
-    console.print(_headline(config, result), highlight=False)
+    console.print(_tuning(result), highlight=False, markup=False)
+    console.print(_headline(config, result), highlight=False, markup=False)
     table = Table(box=None)
     table.add_column("method")
-    for heading in ("rounds", "time", *(f"vs {b} (95%)" for b in result.baselines), "waiting"):
+    for heading in (
+        "rounds",
+        "time",
+        *(f"vs {escape(b)} (95%)" for b in result.baselines),
+        "waiting",
+    ):
         table.add_column(heading, justify="right")
     for row in result.rows():
         missed = seeds - row["reached"]
@@ -56,7 +63,7 @@ def print_comparison(console: Console, config: Config, result: Comparison) -> No
         ups = [_speed_up(row["speed_up"][b], seeds) for b in result.baselines]
         rounds = "–" if math.isnan(row["rounds"]) else f"{row['rounds']:.0f}"
         waiting = "–" if math.isnan(row["waiting"]) else f"{row['waiting']:.0%}"
-        table.add_row(row["method"], rounds, time, *ups, waiting)
+        table.add_row(escape(row["method"]), rounds, time, *ups, waiting)
     console.print(table)
 
 
@@ -83,8 +90,8 @@ def print_plan(console: Console, plan: Plan) -> None:
     add("everyone", last.T, plan.full_rounds, plan.full_time)
     console.print(table)
     spread = f" [{plan.low:.2f}, {plan.high:.2f}] over draws" if plan.draws > 1 else ""
-    console.print(f"speed-up {plan.speed_up:.2f}x{spread}", highlight=False)
-    console.print(plan.verdict(), highlight=False)
+    console.print(f"speed-up {plan.speed_up:.2f}x{spread}", highlight=False, markup=False)
+    console.print(plan.verdict(), highlight=False, markup=False)
 
 
 def _tuning(result: Comparison) -> str:

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from flanp.algorithm import Method
-from flanp.checks import BadInput, first_line, nearest
+from flanp.checks import BadInput, nearest
 from flanp.claims import Experiment, Finding, Variant, judge, lowest_of_all_seeds
 from flanp.comparison import Comparison, common_target, compare, slug
 from flanp.config import Config, build
-from flanp.files import write_atomically, write_json
+from flanp.files import read_sealed, write_atomically, write_sealed
 from flanp.overrides import apply_override
 from flanp.plots import VARIANT, plot_panels
 
 QUICK_SEEDS = 2
+HEADING = "| figure | command | minutes | what | published | ours (95%) | seeds | verdict |"
 TABLES = {"table1": "fig7", "table2": "fig8"}
 """The tables are of the same runs as these figures."""
 
@@ -51,16 +52,13 @@ class Reproduction:
             runs = folder / self.name
             comparison.save(runs / slug(label) if label else runs)
         path = folder / f"{self.name}.json"
-        write_json(path, result)
+        write_sealed(path, result)
         return [path, *files]
 
 
 def write_table(folder: Path) -> Path:
     """Write README.md into a folder of results: a row for each finding of each experiment."""
-    lines = [
-        "| figure | command | minutes | what | published | ours (95%) | seeds | verdict |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    lines = [HEADING, "|---|---|---|---|---|---|---|---|"]
     for result in results_in(folder):
         head = f"[{result['name']}]({result['name']}.png) | `flanp reproduce {result['name']}`"
         head += f" | {result['seconds'] / 60:.1f}"
@@ -82,24 +80,12 @@ def write_table(folder: Path) -> Path:
 
 
 def results_in(folder: Path) -> list[dict[str, Any]]:
-    """Return what experiments before have written into a folder."""
+    """Return what experiments before have written into a folder; refuse one that is another's."""
+    table = folder / "README.md"
+    if table.exists() and not table.read_text("utf-8", "replace").startswith(HEADING):
+        raise BadInput(f"{table} is not flanp's, and would be replaced: choose another --out")
     paths = [folder / f"{name}.json" for name in names()]
-    return [_read_result(path) for path in paths if path.exists()]
-
-
-def _read_result(path: Path) -> dict[str, Any]:
-    """Return what `Reproduction.save` wrote."""
-    try:
-        result = json.loads(path.read_text("utf-8"))
-        for key in ("name", "seconds", "findings"):
-            result[key]
-        for finding in result["findings"]:
-            Finding(**finding)
-    except Exception as error:  # a damaged file can raise anything
-        raise BadInput(
-            f"{path} is damaged: {first_line(error)}. Delete it, and repeat its experiment"
-        ) from error
-    return dict(result)
+    return [read_sealed(path) for path in paths if path.exists()]
 
 
 def names() -> list[str]:

@@ -3,7 +3,7 @@
 import inspect
 import math
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -108,8 +108,10 @@ class Simulation:
         check_is("speeds", speeds, Speeds | None, ". Numbers: flanp.speeds.Measured((1.0, ...))")
         check_is("precision", precision, Precision)
         seed = check_is("seed", seed, Seed)
+        check_is("endless", endless, bool)
+        resume = check_is("resume", resume, Path | None)
         if isinstance(data, Source):
-            data = data.load(seed)
+            data = data.loaded(seed)
         if target is not None:
             target = _check_target(target, problem, data)
         speeds = speeds or Uniform()
@@ -125,6 +127,7 @@ class Simulation:
         self._check_steps(problem.l2, data.N, precision)
         T = speeds.seconds_of(data.ids, generator(seed, Stream.SPEEDS))
         self.clock = Clock(T, speeds.jitter, seed)
+        self.method.work.local_steps(T, data.s)  # refused now rather than in the first round
         self.engine = Simulator(
             problem,
             data,
@@ -147,9 +150,7 @@ class Simulation:
             "precision": precision,
         }
         start = self.engine.start()
-        # So that a checkpoint of other data, speeds or another start model is noticed.
-        parts = (*data.batch, data.weights, T, np.asarray(start.w))
-        self.about["checksum"] = checksum(parts)
+        self.about["checksum"] = self._checksum(start, data, T)
         self.history = History(
             about={
                 **self.about,
@@ -160,16 +161,21 @@ class Simulation:
             }
         )
         self.state = State(start)
+        self._closed = False
+        """Whether the last row was recorded only because the run ended there."""
         if resume is not None:
-            folder = Path(resume)
-            self.state, self.history.rows = load_checkpoint(folder, self.engine, self.about)
+            self.state, self.history.rows = load_checkpoint(resume, self.engine, self.about)
+            self._check_limits()
 
     def __iter__(self) -> Iterator[Row]:
         """Run, and yield each recorded round; at the end `history.about['ended']` says why."""
-        if not self.history.rows or self.history.rows[-1].round < self.state.rounds:
+        if not self.history.rows:
             yield self._record(self.state)
         states = flanp(self.engine, self.method, self.clock, self.state, self.endless)
         reason = self._limit()
+        if reason is not None and self.history.rows[-1].round < self.state.rounds:
+            yield self._record(self.state)
+            self._closed = True
         while reason is None:
             recorded = len(self.history.rows)
             # An interrupt comes when the state and the history are of the same round.
@@ -181,9 +187,14 @@ class Simulation:
         self.history.params = self.engine.params(self.state.model)
 
     def save(self, folder: Path | str) -> None:
-        """Write the history and a checkpoint into a folder."""
+        """Write the history and a checkpoint into a folder.
+
+        A row that was recorded only because the run ended is not the checkpoint's: a run that goes
+        on from there is then the one that did not end.
+        """
         self.history.save(folder)
-        save_checkpoint(Path(folder), self.engine, self.state, self.about, self.history.rows)
+        rows = self.history.rows[:-1] if self._closed else self.history.rows
+        save_checkpoint(Path(folder), self.engine, self.state, self.about, rows)
 
     def save_params(self, folder: Path | str) -> None:
         """Write the global model, leaf by leaf, as model.safetensors."""
@@ -207,6 +218,7 @@ class Simulation:
         late = self.state.time - last.time >= self.record_after
         if (reason or (often and late)) and last.round < self.state.rounds:
             self._record(self.state)
+            self._closed = not (often and late)
         return reason or self._limit()
 
     def _limit(self) -> str | None:
@@ -217,6 +229,34 @@ class Simulation:
         if self.state.time >= self.max_time:
             return f"limit of {self.max_time:g} virtual seconds"
         return None
+
+    def _check_limits(self) -> None:
+        """Refuse to resume to an end that the run has gone past."""
+        before = History(self.history.rows[:-1], self.history.about)
+        if self.state.rounds > self.max_rounds:
+            past = f"max_rounds = {self.max_rounds}: it has done {self.state.rounds} rounds"
+        elif before.rows and before.rows[-1].time >= self.max_time:
+            past = f"max_time = {self.max_time:g}: it has taken {self.state.time:g} virtual seconds"
+        elif self.target and before.meets(self.target).any():
+            past = f"target = {self.target}: it was there in an earlier round"
+        else:
+            return
+        raise BadInput(f"the run to resume has gone past {past}. Start anew, or give more")
+
+    def _checksum(self, start: Any, data: FederatedData, T: np.ndarray) -> int:
+        """Return a number that a run with other data, speeds, loss or metric does not have."""
+        first = self.clock.ranking[: self.sizes[0]]
+        _, of_all = self.engine.measure(start, first, whole=True)
+        assert of_all is not None
+        if of_all.grad_norm_sq == 0:
+            raise BadInput(
+                "the gradient of the loss is zero at the start model: the loss does not depend on "
+                "the parameters, or there is nothing to train"
+            )
+        seen = (of_all.loss, of_all.grad_norm_sq, *self.engine.evaluate(start).values())
+        held_out = data.test or ()
+        arrays = (*data.batch, data.weights, *held_out, T, np.asarray(start.w), np.array(seen))
+        return checksum(arrays)
 
     def _check_steps(self, l2: float, N: int, precision: Precision) -> None:
         """Refuse step sizes that no data could bear: beyond the numbers, or the penalty's."""
@@ -305,10 +345,10 @@ def simulate(
     return run.history
 
 
-def check_options(options: dict[str, Any]) -> None:
-    """Refuse keywords that `Simulation` does not have."""
+def check_options(options: dict[str, Any], given: Collection[str] = ()) -> None:
+    """Refuse keywords that `Simulation` does not have, or that are given in another way."""
     parameters = inspect.signature(Simulation).parameters.values()
-    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in given]
     for key in options:
         if key not in known:
             raise BadInput(f"{key}: unknown keyword{nearest(key, known)}")

@@ -1,8 +1,8 @@
 """The simulator: rounds of many clients as one compiled JAX program on all cores."""
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -98,12 +98,17 @@ class Simulator:
                 params = problem.init(jax.random.fold_in(self._key, 0), data)
             self.layout = layout_of(params)
             check_problem(problem, params, data)
-            minimiser = problem.minimiser(data)
+            with calling(name_of(problem, "minimiser"), "it must return w* or None"):
+                minimiser = problem.minimiser(data)
+                w_star = None if minimiser is None else self.layout.ravel(minimiser)
+            if w_star is not None and w_star.shape != (self.layout.size,):
+                raise BadInput(f"{name_of(problem, 'minimiser')} must return as many numbers as w")
             w = self.layout.ravel(params).astype(precision)
             test = data.test if problem.metric_name else None
             metric = problem
             if batch is None:
-                problem, data = problem.condense(data)
+                with calling(name_of(problem, "condense"), "it must return a problem and its data"):
+                    problem, data = problem.condense(data)
             self.mesh = Mesh(np.array(devices), (CLIENTS,))
             rows = data.weights.shape[1]
             if batch is not None:
@@ -127,9 +132,8 @@ class Simulator:
             everywhere = NamedSharding(self.mesh, PartitionSpec())
             self._start_w = jax.device_put(w, everywhere)
             self._w_star = None
-            if minimiser is not None:
-                w_star = self.layout.ravel(minimiser).astype(precision)
-                self._w_star = jax.device_put(w_star, everywhere)
+            if w_star is not None:
+                self._w_star = jax.device_put(w_star.astype(precision), everywhere)
 
     def _require_room(self, N: int) -> None:
         """Refuse a model whose states at the clients this machine cannot hold."""
@@ -347,8 +351,16 @@ class Simulator:
             )
         return self._kept[key]
 
-    def _in_precision(self) -> AbstractContextManager[Any]:
-        return jax.enable_x64(self.precision == "float64")
+    @contextmanager
+    def _in_precision(self) -> Iterator[None]:
+        try:
+            with jax.enable_x64(self.precision == "float64"):
+                yield
+        except jax.errors.JaxRuntimeError as error:
+            if "CpuCallback" not in str(error):
+                raise
+            reason = str(error).strip().splitlines()[-1].strip()
+            raise BadInput(f"a callback in the loss or the metric failed: {reason}") from error
 
 
 def _measurement(sums: np.ndarray) -> Measurement:

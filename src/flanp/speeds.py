@@ -9,7 +9,7 @@ from typing import Annotated, final
 import numpy as np
 from scipy.special import ndtri
 
-from flanp.checks import BadInput, nearest, require, shown
+from flanp.checks import BadInput, calling, nearest, require, shown
 from flanp.files import read_csv, read_number
 from flanp.parts import Part, Within, check_is
 from flanp.streams import Stream, generator
@@ -36,19 +36,20 @@ class Speeds(Part):
 
     def seconds_of(self, ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
         """Return `draw(ids, rng)`, after a look at whether a run can use it."""
-        T = np.asarray(self.draw(ids, rng))
         name = f"{type(self).__name__}.draw"
+        with calling(name, "it must return a number of seconds for each client"):
+            T = np.asarray(self.draw(ids, rng))
         if T.shape != (len(ids),) or T.dtype.kind not in "iuf":
             raise BadInput(
                 f"{name} returned {T.dtype}{list(T.shape)}: it must be a number of seconds for "
                 f"each of the {len(ids)} clients"
             )
-        wrong = np.flatnonzero(~(np.isfinite(T) & (T > 0)))
+        wrong = np.flatnonzero(~((T >= 1e-100) & (T <= 1e100)))
         if len(wrong):
             client, seconds = ids[wrong[0]], T[wrong[0]]
             raise BadInput(
                 f"{name}: client {client!r} has {shown(seconds)} seconds per step: it must be "
-                "positive and finite"
+                "positive and finite, from 1e-100 to 1e100"
             )
         return T.astype(float)
 
@@ -185,7 +186,7 @@ class FromCSV(Speeds):
 
 
 CLIENT_NAMES = {"client", "client_id", "client id", "clients", "id", "name", "node", "device"}
-SECONDS_NAMES = {"seconds", "seconds_per_step", "seconds per step", "seconds/step", "t", "t_i", "s"}
+SECONDS_NAMES = {"seconds", "seconds_per_step", "seconds per step", "seconds/step", "t", "t_i"}
 
 
 def read_speeds(path: Path) -> dict[str, float]:
@@ -237,6 +238,7 @@ class Clock:
         self.seed = seed
         self.ranking = np.argsort(T, kind="stable")
         """All clients, fastest first; ties are broken by position, that is by id."""
+        self.ranking.flags.writeable = False  # policies get it to choose from, not to change
 
     def seconds(self, round_: int) -> np.ndarray:
         """Return T_i of each client in a round."""

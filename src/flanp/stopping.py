@@ -3,9 +3,11 @@
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, final
+from typing import TYPE_CHECKING, Annotated, Any, Literal, final, get_args
 
-from flanp.checks import BadInput
+import numpy as np
+
+from flanp.checks import BadInput, calling, listed, require, shown
 from flanp.measurement import Measurement
 from flanp.parts import Count, Part, Positive, Within
 from flanp.stage import Stage
@@ -22,6 +24,26 @@ Memory = dict[str, Any]
 
 class StageRule(Part):
     """Decides, before each round, whether the stage is over."""
+
+    def sight(self, stage: Stage, rounds: int) -> Sight:
+        """Return `looks_at(stage, rounds)`, after a look at whether a run can use it."""
+        name = f"{type(self).__name__}.looks_at"
+        with calling(name, f"it must return one of {listed(get_args(Sight))}"):
+            at = self.looks_at(stage, rounds)
+        require(at in get_args(Sight), name, at, f"one of {listed(get_args(Sight))}")
+        return at
+
+    def judged(
+        self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None
+    ) -> tuple[bool, Memory]:
+        """Return `met(...)`, after a look at whether a run can use it."""
+        name = f"{type(self).__name__}.met"
+        expected = "it must return (whether the stage ends, what to remember)"
+        with calling(name, expected):
+            accurate, memory = self.met(memory, stage, rounds, seen)
+        if not isinstance(accurate, bool | np.bool_) or not isinstance(memory, dict):
+            raise BadInput(f"{name} returned {shown((accurate, memory))}: {expected}")
+        return bool(accurate), memory
 
     @abstractmethod
     def looks_at(self, stage: Stage, rounds: int) -> Sight:
@@ -55,6 +77,11 @@ class StatisticalAccuracy(StageRule):
             raise BadInput(
                 f"mu and c of {type(problem).__name__} are not known: give them to the rule "
                 "StatisticalAccuracy, or use GradientNoise, which needs neither"
+            )
+        if c < 1e-12 or mu < 1e-12:
+            raise BadInput(
+                f"mu = {mu:g} and c = {c:g} of {type(problem).__name__} on this data: without "
+                "noise or curvature there is no accuracy to stop at; use another stage rule"
             )
         return StatisticalAccuracy(mu, c)
 
@@ -138,7 +165,9 @@ class GradientNoise(StageRule):
         assert seen is not None
         last = stage.k == stage.K - 1
         too_long = self.at_most is not None and rounds >= self.at_most and not last
-        return too_long or seen.grad_norm_sq <= self.theta * seen.noise, memory
+        # One sample has no noise to tell: on to the next stage, but not to the end.
+        unknown = last and math.isinf(seen.noise)
+        return too_long or (seen.grad_norm_sq <= self.theta * seen.noise and not unknown), memory
 
 
 @final

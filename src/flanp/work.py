@@ -6,7 +6,7 @@ from typing import Annotated, final
 
 import numpy as np
 
-from flanp.checks import require
+from flanp.checks import calling, require
 from flanp.parts import Count, Part, Within
 
 MOST_STEPS = 1_000_000
@@ -43,7 +43,8 @@ class Work(Part):
 
     def local_steps(self, T: np.ndarray, s: np.ndarray) -> np.ndarray:
         """Return `steps(T, s)`, after a look at whether a run can use them."""
-        tau = np.asarray(self.steps(T, s))
+        with calling(f"{type(self).__name__}.steps", "it must return a number of steps for each"):
+            tau = np.asarray(self.steps(T, s))
         ok = tau.shape == T.shape and tau.dtype.kind in "iu"
         require(
             ok and bool((tau >= 1).all() and (tau <= MOST_STEPS).all()),

@@ -3,6 +3,7 @@
 import inspect
 import os
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from functools import wraps
@@ -15,12 +16,15 @@ from rich.console import Console
 from flanp.checks import BadInput, first_line
 
 RESULTS = (
-    "history.*",
+    "history.csv",
+    "history.json",
     "checkpoint.safetensors",
     "model.safetensors",
-    "curves.*",
+    "curves.png",
+    "curves.svg",
     "comparison.json",
-    "*/seed-*/history.*",
+    "*/seed-*/history.csv",
+    "*/seed-*/history.json",
 )
 """The files of a run and of a comparison."""
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -82,9 +86,8 @@ def make_folder(folder: Path) -> None:
     """Make a folder for results, and see whether files can be written there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".flanp"
-        probe.touch()
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise BadInput(f"{folder} cannot be written to: {error.strerror}; see --out") from error
 

@@ -38,7 +38,8 @@ def reproduce(
     experiments.results_in(out)
     for each in dict.fromkeys(chosen):
         done = out / f"{each}.json"
-        if done.exists() and not overwrite:
+        there = [done.with_suffix(end) for end in (".json", ".png", ".svg")]
+        if any(path.exists() for path in there) and not overwrite:
             if len(chosen) == 1:
                 raise BadInput(f"{done} exists already: choose another --out, or --overwrite it")
             print(f"{each}: done before, see {done}; repeat it with --overwrite")
@@ -84,6 +85,9 @@ def plan(
     if plot is not None:
         from flanp.plots import plot_plan
 
-        if plot.exists():
-            raise BadInput(f"{plot} exists already: choose another name")
+        if plot.suffix not in (".png", ".svg", ".pdf"):
+            raise BadInput(f"--plot {plot}: its name must end in .png, .svg or .pdf")
+        if plot.exists() or not plot.parent.is_dir():
+            there = "exists already" if plot.exists() else "is in no folder that there is"
+            raise BadInput(f"--plot {plot}: it {there}: choose another name")
         print(f"drawn: {plot_plan(result, plot)}")

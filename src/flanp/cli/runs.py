@@ -129,10 +129,11 @@ def init(
     file: Annotated[Path, typer.Argument(help="File to write.")] = Path("flanp.toml"),
 ) -> None:
     """Write a commented configuration to start from."""
-    if file.exists():
-        raise BadInput(f"{file} exists already: choose another name")
     try:
-        file.write_text(default_text(), "utf-8")
+        with file.open("x", encoding="utf-8") as new:
+            new.write(default_text())
+    except FileExistsError as error:
+        raise BadInput(f"{file} exists already: choose another name") from error
     except OSError as error:
         raise BadInput(f"{file} cannot be written: {error.strerror}") from error
     print(f"wrote {file}; try: flanp compare {file}")

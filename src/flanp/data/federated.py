@@ -39,6 +39,17 @@ class FederatedData:
     classes: int | None = None
     """How many classes the targets have, if they are labels."""
 
+    def __post_init__(self) -> None:
+        N = len(self.ids)
+        fits = isinstance(self.weights, np.ndarray) and self.weights.ndim == 2
+        fits = fits and all(a.shape[:2] == self.weights.shape for a in self.batch)
+        if not fits or self.weights.shape[0] != N or len(set(self.ids)) != N or not self.batch:
+            raise BadInput(
+                "FederatedData: its arrays do not fit together; see flanp.data.from_clients"
+            )
+        if isinstance(self.ids, str) or not (self.weights.sum(axis=1) > 0).all():
+            raise BadInput("FederatedData: each client needs a name and samples")
+
     @property
     def N(self) -> int:
         """How many clients there are."""
@@ -77,7 +88,9 @@ def from_clients(
     check_is("clients", clients, list | tuple, ", with a tuple of arrays for each client")
     if not clients:
         raise BadInput("there are no clients: give at least one")
-    names = [str(i) for i in (range(len(clients)) if ids is None else ids)]
+    ids = range(len(clients)) if ids is None else ids
+    check_is("ids", ids, list | tuple | range | np.ndarray, ", with a name for each client")
+    names = [str(i) for i in ids]
     if len(names) != len(clients) or len(set(names)) != len(clients):
         raise BadInput(f"{len(clients)} clients need as many different ids, got {shown(names)}")
     classes = check_is("classes", classes, Count | None)
@@ -137,6 +150,7 @@ def from_arrays(
     >>> from_arrays(np.ones((10, 2)), np.ones(10), IID(), clients=3).s.tolist()
     [4.0, 3.0, 3.0]
     """
+    classes = check_is("classes", classes, Count | None)
     x, y = _checked((x, y), "the data", classes)
     check_is("split", split, Split)
     clients = check_is("clients", clients, Many)
@@ -153,7 +167,7 @@ def from_arrays(
         rows = rng.permutation(len(x))[: clients * samples]
     allowed = f"at most {len(rows)}, the number of samples: use fewer clients"
     require(clients <= len(rows), "clients", clients, allowed)
-    parts = split.deal(y[rows], clients, rng)
+    parts = split.hands(y[rows], clients, rng)
     return from_clients([(x[rows[p]], y[rows[p]]) for p in parts], test=test, classes=classes)
 
 
@@ -176,6 +190,8 @@ def _checked(given: Any, owner: str, classes: int | None) -> Arrays:
 
 
 def _numbers(given: Any, where: str) -> np.ndarray:
+    if isinstance(given, np.ma.MaskedArray) and given.mask.any():
+        raise BadInput(f"{where} has masked values: fill them in, or leave their rows out")
     try:
         a = np.asarray(given)
     except ValueError as error:
@@ -183,6 +199,8 @@ def _numbers(given: Any, where: str) -> np.ndarray:
     if a.dtype.kind not in "fiub":
         kind = "text" if a.dtype.kind in "US" else f"values of type {a.dtype}"
         raise BadInput(f"{where} holds {kind}: give numbers, for labels 0, 1, 2, ...")
+    if 0 in a.shape[1:]:
+        raise BadInput(f"{where} has rows of shape {a.shape[1:]}, which hold nothing")
     if a.ndim == 0:
         raise BadInput(f"{where} is a single number: give one row for each sample")
     if a.dtype.kind == "f" and not np.isfinite(a).all():

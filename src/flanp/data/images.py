@@ -88,7 +88,7 @@ def read_idx(path: Path) -> np.ndarray:
         raise BadInput(f"{path}: not an IDX file of unsigned bytes")
     start = 4 + 4 * raw[3]
     shape = [int.from_bytes(raw[i : i + 4]) for i in range(4, start, 4)]
-    if len(raw) != start + math.prod(shape) or not shape:
+    if not shape or min(shape) < 1 or len(raw) != start + math.prod(shape):
         raise BadInput(f"{path} is damaged: it says {shape}, and holds {len(raw) - start} bytes")
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)
 

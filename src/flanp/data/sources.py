@@ -8,13 +8,13 @@ from typing import Annotated, final
 import numpy as np
 from sklearn.datasets import load_digits
 
-from flanp.checks import BadInput, require
+from flanp.checks import BadInput, calling, require
 from flanp.data.federated import COPIES, FederatedData, from_arrays, from_clients
 from flanp.data.images import load_cifar10, load_mnist
 from flanp.data.splits import IID, Split
 from flanp.data.tables import read_table
 from flanp.memory import require_room
-from flanp.parts import Many, Part, Within
+from flanp.parts import Many, Part, Within, check_is
 from flanp.streams import Stream, generator
 
 MOST_LABELS = 100_000
@@ -27,6 +27,14 @@ class Source(Part):
     @abstractmethod
     def load(self, seed: int = 0) -> FederatedData:
         """Return the data; the seed decides the draw of samples and the split."""
+
+    def loaded(self, seed: int) -> FederatedData:
+        """Return `load(seed)`, after a look at whether a run can use it."""
+        name = f"{type(self).__name__}.load"
+        with calling(name, "it must take a seed and return a FederatedData"):
+            data = self.load(seed)
+        check_is(name, data, FederatedData)
+        return data
 
 
 @final
@@ -169,6 +177,8 @@ class CSV(Source):
             (self.client, self.clients),
             "either the name of the client column or the number of clients",
         )
+        ok = self.client is None or self.split == IID()
+        require(ok, "split", self.split, "left out where a column says which client holds a row")
 
     def load(self, seed: int = 0) -> FederatedData:
         """Read the file."""
@@ -180,9 +190,10 @@ class CSV(Source):
                 raise BadInput(f"{self.path}: labels in {self.target!r} must be 0, 1, 2, ...")
             y, classes = y.astype(np.int32), int(y.max()) + 1
         rng = generator(seed, Stream.CSV)
-        if owners is None:
-            owners = np.zeros(len(x), int)
-        held_out = np.concatenate([self._hold_out(owners, i, rng) for i in np.unique(owners)])
+        names = sorted(set(owners or [""]))
+        number = {name: i for i, name in enumerate(names)}
+        owner = np.array([number[name] for name in owners or [""] * len(x)])
+        held_out = np.concatenate([self._hold_out(owner, i, rng) for i in range(len(names))])
         kept = np.setdiff1d(np.arange(len(x)), held_out)
         test = (x[held_out], y[held_out]) if len(held_out) else None
         if self.clients is not None:
@@ -195,9 +206,8 @@ class CSV(Source):
             return from_arrays(
                 x[kept], y[kept], self.split, self.clients, test=test, classes=classes, seed=seed
             )
-        ids = np.unique(owners).tolist()
-        rows = [kept[owners[kept] == i] for i in ids]
-        return from_clients([(x[r], y[r]) for r in rows], ids, test, classes)
+        rows = [kept[owner[kept] == i] for i in range(len(names))]
+        return from_clients([(x[r], y[r]) for r in rows], names, test, classes)
 
     def _hold_out(self, owners: np.ndarray, owner: object, rng: np.random.Generator) -> np.ndarray:
         """Return the rows of an owner to hold out, leaving it at least one."""

@@ -6,12 +6,26 @@ from typing import Annotated, final
 
 import numpy as np
 
-from flanp.checks import BadInput
+from flanp.checks import BadInput, calling, shown
 from flanp.parts import Part, Within
 
 
 class Split(Part):
     """Deals samples out to clients."""
+
+    def hands(self, y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Return `deal(y, clients, rng)`, after a look at whether it deals rows out, and once."""
+        name = f"{type(self).__name__}.deal"
+        expected = f"it must return {clients} lists of row numbers, no row twice"
+        with calling(name, expected):
+            hands = [np.asarray(hand) for hand in self.deal(y, clients, rng)]
+            rows = np.concatenate(hands)
+        whole = rows.dtype.kind in "iu" and rows.ndim == 1
+        if not whole or len(hands) != clients or len(np.unique(rows)) != len(rows):
+            raise BadInput(f"{name} returned {shown(hands)}: {expected}")
+        if len(rows) and (rows.min() < 0 or rows.max() >= len(y)):
+            raise BadInput(f"{name} returned a row that is not there: {expected}")
+        return hands
 
     @abstractmethod
     def deal(self, y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -45,14 +59,17 @@ class Dirichlet(Split):
 
     def deal(self, y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Return the row numbers of each client."""
-        hands: list[list[int]] = [[] for _ in range(clients)]
+        rows, owners = [], []
         for label in _labels(y):
-            rows = rng.permutation(np.flatnonzero(y == label))
+            mine = rng.permutation(np.flatnonzero(y == label))
             cuts = np.cumsum(rng.dirichlet(np.full(clients, self.alpha)))[:-1]
-            for hand, part in zip(
-                hands, np.split(rows, (cuts * len(rows)).astype(int)), strict=True
-            ):
-                hand.extend(part)
+            ends = (cuts * len(mine)).astype(int)
+            rows.append(mine)
+            owners.append(np.searchsorted(ends, np.arange(len(mine)), side="right"))
+        row, owner = np.concatenate(rows), np.concatenate(owners)
+        order = np.argsort(owner, kind="stable")
+        ends = np.cumsum(np.bincount(owner, minlength=clients))[:-1]
+        hands = [part.tolist() for part in np.split(row[order], ends)]
         for hand in hands:
             if not hand:
                 hand.append(max(hands, key=len).pop())

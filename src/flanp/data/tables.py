@@ -1,5 +1,6 @@
 """A user's table of samples: a CSV file whose header names the columns."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,8 +9,10 @@ import numpy as np
 from flanp.checks import BadInput, nearest
 from flanp.files import NUMBER, read_csv, read_number
 
-INDEX_NAMES = {"index", "id", "idx", "row", "row_id", "rowid", "unnamed: 0"}
+INDEX_NAME = re.compile(r"(.*[ _.-])?(index|id|idx|row|rowid)|unnamed: \d+|.*[a-z]I[dD]")
 """What a column that numbers the rows is usually called."""
+NOBODY = {"", "na", "n/a", "nan", "null", "none"}
+"""What stands where a client's name is missing."""
 
 
 def read_table(
@@ -17,7 +20,7 @@ def read_table(
     roles: dict[str, str | None],
     inputs: Sequence[str] | None = None,
     ignore: Sequence[str] = (),
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+) -> tuple[np.ndarray, np.ndarray, list[str] | None]:
     """Return the inputs x, the target y and, where a column says, each row's owner.
 
     Args:
@@ -38,9 +41,12 @@ def read_table(
     if twice is not None:
         raise BadInput(f"{path}: column {twice!r} is named for two purposes; give it one")
     client = roles["client"]
-    owners = None if client is None else np.array(columns[client])
-    if owners is not None and "" in owners:
-        raise BadInput(f"{path}: column {client!r}: a row has no client; give each row one")
+    owners = None if client is None else columns[client]
+    unknown = next((name for name in owners or () if name.lower() in NOBODY), None)
+    if unknown is not None:
+        raise BadInput(
+            f"{path}: column {client!r}: a row has no client but {unknown!r}; give each row one"
+        )
     kept = [name for name in columns if name not in taken] if inputs is None else list(inputs)
     if not kept:
         raise BadInput(f"{path}: no column is left for the inputs")
@@ -88,10 +94,12 @@ def _refuse_index(path: Path, inputs: dict[str, np.ndarray]) -> None:
     """Refuse a column that numbers the rows: as an input it would be noise, or tell the order."""
     for place, (name, column) in enumerate(inputs.items()):
         whole = np.array_equal(column, np.rint(column))
-        counts = len(column) > 2 and whole and (np.diff(column) == 1).all() and column[0] in (0, 1)
         different = whole and len(np.unique(column)) == len(column)
-        first = place == 0 and len(inputs) > 1
-        if (counts and first) or (different and name.lower() in INDEX_NAMES):
+        steps = np.unique(np.diff(column)).tolist()
+        counts = len(inputs) > 1 and len(column) > 2 and whole and steps in ([1.0], [-1.0])
+        from_start = place == 0 or min(column[0], column[-1]) in (0, 1)
+        named = INDEX_NAME.fullmatch(name) or INDEX_NAME.fullmatch(name.lower())
+        if (counts and from_start) or (different and named):
             raise BadInput(
                 f"{path}: column {name!r} numbers the rows. Leave it out, ignore = [{name!r}], or "
                 "name all columns to use with inputs = [...]"

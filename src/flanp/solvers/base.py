@@ -4,6 +4,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
+from flanp.checks import calling
 from flanp.parts import Part, Within
 from flanp.schedules import Constant, Schedule
 from flanp.stage import Stage
@@ -50,7 +51,10 @@ class Solver(Part):
 
     def step_sizes(self, stage: Stage) -> tuple[float, float]:
         """Return (eta_n, gamma_n) of a stage."""
-        return self.schedule.step_sizes(stage, self.eta, self.gamma)
+        name = f"{type(self.schedule).__name__}.step_sizes"
+        with calling(name, "it must return two numbers, eta_n and gamma_n"):
+            eta_n, gamma_n = self.schedule.step_sizes(stage, self.eta, self.gamma)
+            return float(eta_n), float(gamma_n)
 
     @abstractmethod
     def start(self, w: Any) -> tuple[Any, Any]:
