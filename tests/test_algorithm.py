@@ -1,18 +1,20 @@
 """Algorithm 1: stages, warm start, growth, the end, the clock; and the invariants of runs."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flanp
+from flanp.checks import BadInput
 from flanp.data import from_clients
 from flanp.participation import Everyone, Flanp, RandomK
-from flanp.problems import LinearRegression
+from flanp.problems import Custom, LinearRegression
 from flanp.simulation import Simulation
 from flanp.solvers import FedAvg, FedGATE, FedNova, Scaffold
 from flanp.speeds import Exponential, Measured
-from flanp.stopping import FixedRounds, GradientNoise, StatisticalAccuracy
+from flanp.stopping import FixedRounds, GradientNoise, Never, StatisticalAccuracy
 from flanp.work import Equal, SpeedMatched
 
 from small import linear_clients, models, run, speeds
@@ -122,6 +124,65 @@ def test_ties_in_speed_are_broken_by_id():
     assert trace[0][0].active.tolist() == [1, 2]
     assert trace[1][0].active.tolist() == [1, 2, 4]
     assert trace[2][0].active.tolist() == [1, 2, 4, 0]
+
+
+def resumable(folder=None, **options):
+    given = {"max_rounds": 12, "record_every": 5, "stop": Never(), **options}
+    return Simulation(
+        LinearRegression(),
+        from_clients(linear_clients(4)),
+        FedGATE(eta=0.01),
+        resume=folder,
+        **given,
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"target": {"loss": 1.2}}, {"record_after": 900.0}])
+@pytest.mark.parametrize("limited", [True, False])
+def test_a_resumed_run_records_what_the_uninterrupted_one_does(tmp_path, options, limited):
+    """Also where the rounds between two records were cut off by a limit, or by Ctrl-C."""
+    whole = resumable(**options)
+    assert list(whole)
+    cut = resumable(**options, max_rounds=7) if limited else resumable(**options)
+    states = iter(cut)
+    while limited or cut.state.rounds < 7:
+        if next(states, None) is None:
+            break
+    cut.save(tmp_path)
+    again = resumable(tmp_path, **options)
+    list(again)
+    assert again.history.rows == whole.history.rows
+    assert again.history.about["ended"] == whole.history.about["ended"]
+
+
+def test_a_run_is_not_resumed_to_an_end_that_it_has_passed(tmp_path):
+    run = resumable(record_every=1)
+    list(run)
+    run.save(tmp_path)
+    loss, time = run.history.rows[5].loss, run.history.rows[5].time
+    for limits in ({"max_rounds": 3}, {"max_time": time}, {"target": {"loss": loss}}):
+        with pytest.raises(BadInput, match="has gone past"):
+            resumable(tmp_path, record_every=1, **limits)
+
+
+def test_another_loss_or_other_held_out_data_is_another_run(tmp_path):
+    def run(scale, test, folder=None):
+        problem = Custom(
+            lambda key: jnp.zeros(3),
+            lambda p, b: scale * jnp.mean((b[0] @ p - b[1]) ** 2),
+            lambda p, b: jnp.mean(b[1] - b[0] @ p),
+        )
+        clients = linear_clients(4)
+        data = from_clients(clients, test=clients[test])
+        return Simulation(problem, data, FedGATE(eta=0.01), max_rounds=2, resume=folder)
+
+    first = run(1, 0)
+    list(first)
+    first.save(tmp_path)
+    list(run(1, 0, tmp_path))
+    for scale, test in ((2, 0), (1, 1)):
+        with pytest.raises(BadInput, match="of another run: checksum differ"):
+            run(scale, test, tmp_path)
 
 
 @pytest.mark.parametrize(

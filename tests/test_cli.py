@@ -188,6 +188,22 @@ def test_init_writes_a_configuration_and_never_overwrites_one(flanp, tmp_path):
     assert "exists already" in again.stderr
 
 
+def test_nobody_elses_files_are_touched(flanp, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    others = {name: folder / name for name in (".flanp", "history.md", "curves.py", "notes.txt")}
+    for path in others.values():
+        path.write_text("mine")
+    command = ("run", "small.toml", "--set", "max_rounds=1", "--out", "mine")
+    assert flanp(*command).returncode == 0
+    assert flanp(*command, "--overwrite").returncode == 0
+    assert all(path.read_text() == "mine" for path in others.values())
+    (folder / "README.md").write_text("mine")
+    done = flanp("reproduce", "fig9", "--quick", "--out", "mine")
+    assert done.returncode == 2
+    assert "README.md is not flanp's" in done.stderr
+
+
 def test_a_damaged_checkpoint_is_not_called_a_missing_one(flanp, tmp_path):
     assert flanp("run", "small.toml", "--set", "max_rounds=2").returncode == 0
     path = tmp_path / "runs" / "small" / "checkpoint.safetensors"

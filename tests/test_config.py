@@ -154,6 +154,14 @@ def test_bad_values_say_what_to_do(load, override, message):
         load(SMALL, override)
 
 
+def test_methods_are_told_apart_by_name(load):
+    with pytest.raises(BadInput, match="one has no name"):
+        load(SMALL + '[methods.""]\n[methods.A]\n')
+    with pytest.raises(BadInput, match="there is no method 'flanp'; did you mean 'FLANP'"):
+        load(SMALL + "[methods.FLANP]\n", "methods.flanp.solver.eta=0.01")
+    assert load(SMALL, "solver.eta=.5").methods["FedGATE"].solver.eta == 0.5
+
+
 def test_growth_and_n0_are_checked(load):
     participation = '[participation]\nname="Flanp"\n'
     with pytest.raises(BadInput, match=r"participation.growth = 1.0: it must be a number above 1"):

@@ -107,7 +107,18 @@ def test_simulate_refuses_what_it_cannot_use(given, message):
         flanp.simulate(**arguments)
 
 
+def test_a_source_that_loads_nothing():
+    with pytest.raises(BadInput, match="Nothing.load = None: it must be a FederatedData"):
+        flanp.simulate(PROBLEM, Nothing(), GATE)
+
+
 def test_compare_refuses_what_it_cannot_use():
+    with pytest.raises(BadInput, match="solver = the class FedGATE"):
+        flanp.Method(flanp.solvers.FedGATE, None, None, None)
+    with pytest.raises(BadInput, match="data = 'mnist'"):
+        flanp.compare(PROBLEM, "mnist", {})
+    with pytest.raises(BadInput, match="endless: unknown keyword"):
+        flanp.compare(PROBLEM, DATA, {}, endless=True)
     with pytest.raises(BadInput, match="dict of flanp.Method"):
         flanp.compare(PROBLEM, DATA, [GATE])
     with pytest.raises(BadInput, match=r"methods.A = FedGATE.*it must be a Method"):
@@ -161,6 +172,79 @@ class Odd(flanp.work.Work):
 def test_work_that_returns_nonsense(steps):
     with pytest.raises(BadInput, match=r"Odd\(tau = 1.*local steps"):
         flanp.simulate(PROBLEM, DATA, GATE, work=Odd(tau=1, answer=steps))
+
+
+@dataclass(frozen=True)
+class Rule(flanp.stopping.StageRule):
+    at: object = "active"
+    answer: object = (True, {})
+
+    def looks_at(self, stage, rounds):
+        return self.at
+
+    def met(self, memory, stage, rounds, seen):
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (Rule(at="everything"), r"Rule.looks_at = 'everything': it must be one of 'active'"),
+        (Rule(at=None), r"Rule.looks_at = None"),
+        (Rule(answer=True), r"Rule.met failed .*\(whether the stage ends, what to remember\)"),
+        (Rule(answer=("no", {})), r"Rule.met returned \('no', {}\)"),
+        (Rule(answer=(np.nan, {})), r"Rule.met returned"),
+        (Rule(answer=(True, 3)), r"Rule.met returned"),
+    ],
+)
+def test_rules_that_return_nonsense(rule, message):
+    with pytest.raises(BadInput, match=message):
+        flanp.simulate(PROBLEM, DATA, GATE, stop=rule)
+
+
+@dataclass(frozen=True)
+class Hands(flanp.data.Split):
+    answer: object = None
+
+    def deal(self, y, clients, rng):
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    "hands", [None, [[0], [0]], [[0, 1]], [[0], [9]], [[-1], [0]], [[True], [False]], [[0.5], [1]]]
+)
+def test_splits_that_return_nonsense(hands):
+    with pytest.raises(BadInput, match=r"Hands.deal .*it must return 2 lists of row numbers"):
+        flanp.data.from_arrays(np.ones((4, 1)), np.ones(4), Hands(hands), clients=2)
+
+
+@dataclass(frozen=True)
+class Sizes(flanp.schedules.Schedule):
+    answer: object = None
+
+    def step_sizes(self, stage, eta, gamma):
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", [None, "ab", 0.1, (0.1,), (0.1, 1, 2), (np.nan, 1), (0, 1)])
+def test_schedules_that_return_nonsense(answer):
+    with pytest.raises(BadInput, match=r"Sizes.step_sizes failed|by the solver's schedule"):
+        flanp.simulate(PROBLEM, DATA, flanp.solvers.FedAvg(eta=0.1, schedule=Sizes(answer)))
+
+
+def test_policies_cannot_change_the_ranking():
+    class Sorting(Everyone):
+        def select(self, n, ranking, rng):
+            ranking.sort()
+            return ranking
+
+    with pytest.raises(BadInput, match=r"Sorting.select failed .*read-only"):
+        flanp.simulate(PROBLEM, DATA, GATE, participation=Sorting())
+
+
+class Nothing(flanp.data.Source):
+    def load(self, seed=0):
+        return None
 
 
 class Drawn(flanp.speeds.Speeds):

@@ -66,6 +66,51 @@ def test_functions_that_go_wrong(parts, message):
     assert "\n" not in str(caught.value)
 
 
+def scanned(params, batch):
+    x, y = batch
+    add = lambda total, j: (total + x[:, j] * params[j], None)  # noqa: E731
+    total, _ = jax.lax.scan(add, jnp.zeros(len(x)), jnp.arange(2))
+    return jnp.mean((total - y) ** 2)
+
+
+def branched(params, batch):
+    return jax.lax.cond(params.sum() > 1e9, lambda: 0.0, lambda: loss(params, batch))
+
+
+def looped(params, batch):
+    steps = jax.lax.while_loop(lambda i: i < 3, lambda i: i + 1, 0)
+    return loss(params, batch) * steps / 3
+
+
+def test_losses_may_hold_loops_and_branches():
+    """With what starts from a constant, as recurrent networks do."""
+    gate = flanp.solvers.FedGATE(eta=0.1)
+    runs = [
+        flanp.simulate(Custom(start, each), labelled(), gate, max_rounds=4).column("loss")
+        for each in (loss, scanned, branched, looped)
+    ]
+    for run in runs[1:]:
+        np.testing.assert_allclose(run, runs[0], rtol=1e-5)
+
+
+def test_a_callback_that_fails_is_the_users():
+    def fails(value):
+        raise ValueError("my words")
+
+    def calls(params, batch):
+        jax.debug.callback(fails, params)
+        return loss(params, batch)
+
+    with pytest.raises(BadInput, match="a callback in the loss or the metric failed: .*my words"):
+        flanp.simulate(Custom(start, calls), labelled(), flanp.solvers.FedAvg(eta=0.1))
+
+
+@pytest.mark.parametrize("constant", [lambda p, b: 1.0, lambda p, b: jnp.mean(b[1] ** 2)])
+def test_a_loss_that_does_not_depend_on_the_model(constant):
+    with pytest.raises(BadInput, match="the gradient of the loss is zero at the start model"):
+        flanp.simulate(Custom(start, constant), labelled(), flanp.solvers.FedAvg(eta=0.1))
+
+
 def test_the_wrong_data_for_a_problem():
     gate = flanp.solvers.FedGATE(eta=0.1)
     columns = flanp.data.from_clients([(np.ones((3, 2)), np.ones((3, 1)))])

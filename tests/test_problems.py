@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import flanp
 from flanp.checks import BadInput
 from flanp.data import Digits, FederatedData, from_clients
 from flanp.layout import layout_of
@@ -124,6 +125,31 @@ def test_problems_say_what_they_need():
     ):
         with pytest.raises(BadInput):
             bad()
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4, 1e5])
+def test_condensing_keeps_the_loss_of_targets_of_any_size(scale):
+    """Gram matrices around zero would leave the loss, near its minimum, to rounding."""
+    rng = np.random.default_rng(0)
+    clients = [
+        (x, scale * x @ [1.0, 2.0, 3.0] + rng.standard_normal(30))
+        for x in rng.standard_normal((4, 30, 3))
+    ]
+    losses = [
+        flanp.simulate(
+            LinearRegression(),
+            flanp.data.from_clients(clients),
+            flanp.solvers.FedGATE(eta=0.2),
+            participation=flanp.participation.Everyone(),
+            work=flanp.work.Equal(tau=5, batch=batch),
+            max_rounds=60,
+            precision=precision,
+        )
+        .rows[-1]
+        .loss
+        for batch, precision in ((None, "float32"), (None, "float64"), (30, "float32"))
+    ]
+    assert losses == pytest.approx([losses[1]] * 3, rel=0.01)
 
 
 def test_models_must_be_floats():
