@@ -64,7 +64,7 @@ def attempt(text, folder):
     """Return the exit code and the message that `flanp run` would end with."""
     from flanp.checks import BadInput
     from flanp.config import load_config
-    from flanp.simulation import Diverged
+    from flanp.divergence import Diverged
 
     path = folder / "attempt.toml"
     try:

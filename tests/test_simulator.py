@@ -10,9 +10,10 @@ import pytest
 import flanp
 from flanp import kernels
 from flanp.data import Digits, from_clients
+from flanp.divergence import Diverged
 from flanp.participation import Everyone, Flanp, RandomK
 from flanp.problems import MLP, Custom, LinearRegression, LogisticRegression
-from flanp.simulation import Diverged, Simulation
+from flanp.simulation import Simulation
 from flanp.simulator import Simulator
 from flanp.solvers import FedAvg, FedGATE, Scaffold
 from flanp.stopping import FixedRounds, Never

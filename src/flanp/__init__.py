@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from flanp.algorithm import Method
     from flanp.checks import BadInput
     from flanp.comparison import Comparison, compare
+    from flanp.divergence import Diverged
     from flanp.history import History
-    from flanp.simulation import Diverged, Simulation, simulate
+    from flanp.simulation import Simulation, simulate
 
 __version__ = version("flanp")
 __all__ = [
@@ -48,7 +49,7 @@ __all__ = [
 _HOME = {
     "BadInput": "checks",
     "Comparison": "comparison",
-    "Diverged": "simulation",
+    "Diverged": "divergence",
     "History": "history",
     "Method": "algorithm",
     "Simulation": "simulation",

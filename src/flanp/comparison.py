@@ -13,13 +13,14 @@ from scipy import stats
 from flanp.algorithm import Method
 from flanp.checks import BadInput, require
 from flanp.data import FederatedData, Source
+from flanp.divergence import Diverged
 from flanp.files import write_json
 from flanp.history import History
 from flanp.participation import Everyone
 from flanp.parts import Seed, Within, check_is
 from flanp.problems import Problem
 from flanp.progress import Progress
-from flanp.simulation import Diverged, Simulation, check_options
+from flanp.simulation import Simulation, check_options
 from flanp.speeds import Speeds
 from flanp.stopping import StatisticalAccuracy
 

@@ -7,9 +7,13 @@ import json
 import math
 import os
 import re
+import zlib
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from flanp.checks import BadInput, first_line, shown
 
@@ -79,6 +83,14 @@ def read_sealed(path: Path) -> dict[str, Any]:
     except Exception as error:  # a damaged file can raise anything
         reason = first_line(error)
     raise BadInput(f"{path} is damaged, or of another version: {reason}. Delete it, and run again")
+
+
+def checksum(arrays: Iterable[np.ndarray]) -> int:
+    """Return one number for some arrays' contents."""
+    value = 0
+    for a in arrays:
+        value = zlib.crc32(np.ascontiguousarray(a).data.cast("B"), value)
+    return value
 
 
 def read_csv(path: Path) -> list[tuple[int, list[str]]]:

@@ -2,8 +2,7 @@
 
 import inspect
 import math
-import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,10 +12,11 @@ from safetensors.numpy import save
 
 from flanp.algorithm import Method, State, flanp
 from flanp.checkpoint import load_checkpoint, save_checkpoint
-from flanp.checks import BadInput, nearest, require
+from flanp.checks import BadInput, nearest
 from flanp.data import FederatedData, Source
 from flanp.describe import describe
-from flanp.files import write_atomically
+from flanp.divergence import Diverged
+from flanp.files import checksum, write_atomically
 from flanp.history import History, Row, check_target
 from flanp.interrupts import uninterrupted
 from flanp.participation import Flanp, Participation
@@ -25,8 +25,8 @@ from flanp.problems import Problem
 from flanp.progress import Progress
 from flanp.simulator import Simulator
 from flanp.solvers import Solver
+from flanp.solvers.base import check_step_sizes
 from flanp.speeds import Clock, Speeds, Uniform
-from flanp.stage import Stage
 from flanp.stopping import GradientNoise, StageRule, StatisticalAccuracy
 from flanp.streams import Stream, generator
 from flanp.work import Equal, Work
@@ -34,32 +34,6 @@ from flanp.work import Equal, Work
 Precision = Literal["float32", "float64"]
 Duration = Annotated[float, Within(0, math.inf, above=True)]
 Pause = Annotated[float, Within(0, 1e300)]
-
-
-class Diverged(RuntimeError):
-    """The loss became NaN or infinite. `history` holds what there was before."""
-
-    def __init__(self, row: Row, history: History):
-        super().__init__(
-            f"the loss became {row.loss}, its gradient's squared norm {row.grad_norm_sq}, in round "
-            f"{row.round} (stage {row.stage + 1}, {row.n} clients). {_cause(row, history)}"
-        )
-        self.history = history
-
-
-def _cause(row: Row, history: History) -> str:
-    """Say what made a loss or its gradient NaN or infinite, as far as the rows show it."""
-    losses = history.column("loss")
-    if not len(losses):
-        return "That is the start model's: look at the loss function and the data"
-    if math.isfinite(row.loss):
-        return "The loss is finite: look for a square root, a logarithm or a division in it at 0"
-    if losses[-1] > losses[0] or len(losses) == 1:
-        return "The steps were too long: lower eta, gamma or tau"
-    return (
-        f"The loss had been falling, to {losses[-1]:.4g} in round {history.rows[-1].round}: look "
-        "for a logarithm, a root or a division in the loss function; else lower eta, gamma or tau"
-    )
 
 
 class Simulation:
@@ -124,7 +98,7 @@ class Simulation:
         self.target, self.max_rounds, self.max_time = target, max_rounds, max_time
         self.endless = endless or bool(target)
         self.record_every, self.record_after = record_every, record_after
-        self._check_steps(problem.l2, data.N, precision)
+        check_step_sizes(solver, self.sizes, data.N, problem.l2, precision)
         T = speeds.seconds_of(data.ids, generator(seed, Stream.SPEEDS))
         self.clock = Clock(T, speeds.jitter, seed)
         self.method.work.local_steps(T, data.s)  # refused now rather than in the first round
@@ -258,21 +232,6 @@ class Simulation:
         arrays = (*data.batch, data.weights, *held_out, T, np.asarray(start.w), np.array(seen))
         return checksum(arrays)
 
-    def _check_steps(self, l2: float, N: int, precision: Precision) -> None:
-        """Refuse step sizes that no data could bear: beyond the numbers, or the penalty's."""
-        most = float(np.finfo(precision).max)
-        for k, n in enumerate(self.sizes):
-            eta_n, gamma_n = self.method.solver.step_sizes(Stage(k, len(self.sizes), n, N))
-            for name, value in (("eta", eta_n), ("gamma", gamma_n)):
-                where = f"{name} of stage {k + 1} by the solver's schedule"
-                require(1 / most < value < most, where, value, f"{1 / most:.0e} to {most:.0e}")
-            require(
-                eta_n * l2 < 2,
-                "(l2, eta)",
-                (l2, eta_n),
-                "below 2 as a product: a step longer than that overshoots and the loss explodes",
-            )
-
     def _record(self, state: State) -> Row:
         active = self.clock.ranking[: self.sizes[0]] if state.active is None else state.active
         of_active, of_all = self.engine.measure(state.model, active, whole=True)
@@ -352,14 +311,6 @@ def check_options(options: dict[str, Any], given: Collection[str] = ()) -> None:
     for key in options:
         if key not in known:
             raise BadInput(f"{key}: unknown keyword{nearest(key, known)}")
-
-
-def checksum(arrays: Iterable[np.ndarray]) -> int:
-    """Return one number for some arrays' contents."""
-    value = 0
-    for a in arrays:
-        value = zlib.crc32(np.ascontiguousarray(a).data.cast("B"), value)
-    return value
 
 
 def _check_target(target: Any, problem: Problem, data: FederatedData) -> dict[str, float]:

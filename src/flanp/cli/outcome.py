@@ -36,7 +36,7 @@ def exit_codes(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def wrapped(*args: Any, debug: bool, **kwargs: Any) -> None:
-        from flanp.simulation import Diverged
+        from flanp.divergence import Diverged
 
         try:
             command(*args, **kwargs)

@@ -1,10 +1,13 @@
 """What a federated solver is: the few places where federated algorithms differ."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
-from flanp.checks import calling
+import numpy as np
+
+from flanp.checks import calling, require
 from flanp.parts import Part, Within
 from flanp.schedules import Constant, Schedule
 from flanp.stage import Stage
@@ -79,3 +82,29 @@ class Solver(Part):
     @abstractmethod
     def client_step(self, client: Any, server: Any, m_i: Any, m: Any) -> Any:
         """Return client i's new state; `server` is the state that the round began with."""
+
+
+def check_step_sizes(
+    solver: Solver, sizes: Sequence[int], N: int, l2: float, precision: str
+) -> None:
+    """Refuse step sizes that no data could bear: beyond the numbers, or the penalty's.
+
+    Args:
+        solver: whose they are.
+        sizes: n of each stage.
+        N: how many clients there are.
+        l2: curvature that the loss has in every direction, whatever the data.
+        precision: of the arithmetic.
+    """
+    most = float(np.finfo(precision).max)
+    for k, n in enumerate(sizes):
+        eta_n, gamma_n = solver.step_sizes(Stage(k, len(sizes), n, N))
+        for name, value in (("eta", eta_n), ("gamma", gamma_n)):
+            where = f"{name} of stage {k + 1} by the solver's schedule"
+            require(1 / most < value < most, where, value, f"{1 / most:.0e} to {most:.0e}")
+        require(
+            eta_n * l2 < 2,
+            "(l2, eta)",
+            (l2, eta_n),
+            "below 2 as a product: a step longer than that overshoots and the loss explodes",
+        )
