@@ -95,8 +95,9 @@ if __name__ == "__main__":
     os.environ["FLANP_MEMORY"] = str(int(BYTES))
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
-        start = time.monotonic()
+        start, worked = time.monotonic(), time.process_time()
         code, message = attempt(json.loads(line), Path(sys.argv[1]))
-        seconds = time.monotonic() - start
+        # Other load makes the first longer, several cores the second.
+        seconds = min(time.monotonic() - start, time.process_time() - worked)
         peak = peak_bytes()
         print(json.dumps([code, message[:2000], seconds, peak]), file=answers, flush=True)

@@ -247,7 +247,8 @@ def test_csv_dealt_out_with_labels_and_a_test_set(tmp_path):
         ("i,x,y\n0,5,2\n1,4,2\n2,7,2\n", {"target": "y", "clients": 1}, "'i' numbers the rows"),
         ("x,id,y\n0,8,2\n1,3,2\n", {"target": "y", "clients": 1}, "'id' numbers the rows"),
         ("x,n,y\n3,0,2\n5,1,2\n4,2,2\n", {"target": "y", "clients": 1}, "'n' numbers the rows"),
-        ("n,x,y\n9,3,2\n8,5,2\n7,4,2\n", {"target": "y", "clients": 1}, "'n' numbers the rows"),
+        ("n,x,y\n2,3,2\n1,5,2\n0,4,2\n", {"target": "y", "clients": 1}, "'n' numbers the rows"),
+        ("x,y\n1,2\n,\n3,4\n", {"target": "y", "clients": 1}, "data row 2: the cell is empty"),
         ("x,sampleId,y\n0,8,2\n1,3,2\n", {"target": "y", "clients": 1}, "numbers the rows"),
         ("x,y\n1,2\n# 3,4\n", {"target": "y", "clients": 1}, "line 3: it begins with '#'"),
         ("x,y,who\n1,2,a\n1,2,NaN\n", {"target": "y", "client": "who"}, "no client but 'NaN'"),
@@ -290,6 +291,8 @@ def test_columns_are_chosen_by_name(tmp_path):
         data = CSV(path, target="y", clients=1, **options).load()
         assert sorted(data.batch[0][0].tolist()) == [[5, 6], [7, 8], [9, 9]]
     assert CSV(path, target="y", clients=1, inputs=["id"]).load().batch[0].shape == (1, 3, 1)
+    path.write_text("year,x,y\n2000,1,2\n2001,1,3\n2002,2,2\n,,\n,,\n")
+    assert CSV(path, target="y", clients=1).load().batch[0].shape == (1, 3, 2)
 
 
 @pytest.mark.parametrize(
@@ -326,7 +329,7 @@ def test_what_does_not_fit_this_machine_is_refused_at_once(monkeypatch):
     with pytest.raises(BadInput, match=r"takes about .* GB of memory, .* samples in all would fit"):
         Synthetic(clients=10**9, samples=10**9, dim=10**9).load()
     monkeypatch.setenv("FLANP_MEMORY", "1e9")
-    with pytest.raises(BadInput, match=r"takes about 1.4 GB of memory"):
+    with pytest.raises(BadInput, match=r"takes about 1.1 GB of memory"):
         Synthetic(clients=10**5, samples=20).load()
     monkeypatch.setenv("FLANP_MEMORY", "much")
     with pytest.raises(BadInput, match="environment variable FLANP_MEMORY: 'much' is not a number"):

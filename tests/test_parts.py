@@ -144,7 +144,7 @@ class Everyone(flanp.participation.Participation):
     ("policy", "message"),
     [
         (Everyone(stages=[]), r"Everyone.stages\(4\) = \[\]: it must be at least one stage"),
-        (Everyone(stages=[2, 2]), "more clients than the one before"),
+        (Everyone(stages=[3, 2]), "more clients than the one before"),
         (Everyone(stages=[5]), "1 to 4"),
         (Everyone(stages=[1.5]), "1 to 4"),
         (Everyone(selected=[0, 9]), r"Everyone.select\(n = 4\) = \[0, 9\]: it must be"),
@@ -195,6 +195,7 @@ class Rule(flanp.stopping.StageRule):
         (Rule(answer=("no", {})), r"Rule.met returned \('no', {}\)"),
         (Rule(answer=(np.nan, {})), r"Rule.met returned"),
         (Rule(answer=(True, 3)), r"Rule.met returned"),
+        (Rule(answer=(True, {"a": np.ones(2)})), r"memory\['a'\]"),
     ],
 )
 def test_rules_that_return_nonsense(rule, message):
@@ -262,12 +263,37 @@ def test_speeds_that_return_nonsense(T):
 
 
 def test_steps_that_no_data_could_bear():
-    with pytest.raises(BadInput, match=r"\(l2, eta\) = \(100.0, 0.1\)"):
-        flanp.simulate(flanp.problems.LinearRegression(l2=100.0), DATA, GATE)
+    steep = flanp.problems.LinearRegression(l2=100.0)
+    with pytest.raises(BadInput, match=r"\(l2, eta, gamma, tau\) = \(100.0, 0.1, 1.0, 10\)"):
+        flanp.simulate(steep, DATA, GATE)
+    with pytest.raises(BadInput, match=r"\(rho, eta\) = \(30.0, 0.1\)"):
+        flanp.simulate(PROBLEM, DATA, flanp.solvers.FedProx(eta=0.1, rho=30.0))
     wild = flanp.solvers.FedGATE(eta=1e9, schedule=flanp.schedules.Shrinking(1000.0))
     many = flanp.data.Synthetic(clients=1 << 12, samples=1, dim=1)
     with pytest.raises(BadInput, match="eta of stage 1 by the solver's schedule"):
         flanp.simulate(PROBLEM, many, wild)
+
+
+@pytest.mark.parametrize(
+    ("l2", "solver", "tau"),
+    [
+        (0.0, flanp.solvers.FedProx(eta=0.01, rho=10.0), 5),
+        (0.0, flanp.solvers.FedProx(eta=0.3, rho=30.0), 1),
+        (1.0, flanp.solvers.FedAvg(eta=10.0, gamma=0.01), 1),
+        (3.0, flanp.solvers.FedAvg(eta=0.4), 2),
+    ],
+)
+def test_steps_that_data_can_bear_are_not_refused(l2, solver, tau):
+    problem = flanp.problems.LinearRegression(l2)
+    run = flanp.simulate(
+        problem, DATA, solver, work=flanp.work.Equal(tau=tau), max_rounds=5, record_every=1
+    )
+    assert run.rows[-1].loss < run.rows[0].loss
+
+
+def test_a_start_at_the_minimum_is_no_mistake():
+    data = flanp.data.from_clients([(np.ones((3, 2)), np.zeros(3))] * 2)
+    assert flanp.simulate(PROBLEM, data, GATE).about["ended"] == "accuracy reached"
 
 
 def test_the_smallest_and_the_largest_seed_differ():

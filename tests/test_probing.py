@@ -107,7 +107,7 @@ def test_a_callback_that_fails_is_the_users():
 
 @pytest.mark.parametrize("constant", [lambda p, b: 1.0, lambda p, b: jnp.mean(b[1] ** 2)])
 def test_a_loss_that_does_not_depend_on_the_model(constant):
-    with pytest.raises(BadInput, match="the gradient of the loss is zero at the start model"):
+    with pytest.raises(BadInput, match="the gradient of the loss is zero: it does not depend"):
         flanp.simulate(Custom(start, constant), labelled(), flanp.solvers.FedAvg(eta=0.1))
 
 
@@ -185,7 +185,7 @@ solver = { name = "FedAvg", eta = 0.1 }
 def test_at_the_prompt_it_is_one_line_and_a_traceback_only_if_asked_for(tmp_path, module, message):
     (tmp_path / "my_own_for_test.py").write_text(module)
     (tmp_path / "c.toml").write_text(CONFIG)
-    for debug in ([], ["--debug"]):
+    for debug in ([], ["--debug"]) if module == MODULE else ([],):
         done = subprocess.run(
             [sys.executable, "-m", "flanp", "run", "c.toml", *debug],
             cwd=tmp_path,

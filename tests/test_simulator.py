@@ -61,7 +61,9 @@ def test_rounds_never_queue_up_and_devices_wait_for_each_other_without_end():
     for number in range(200):
         model = engine.round(model, number, np.arange(2), np.array([50, 1]), 0.01, 1.0)
         assert all(a.is_ready() for a in jax.tree.leaves(model))
-    assert "--xla_cpu_collective_call_terminate_timeout_seconds=604800" in os.environ["XLA_FLAGS"]
+    if len(jax.local_devices()) > 1:  # one, where JAX was running before the simulator
+        patience = "--xla_cpu_collective_call_terminate_timeout_seconds=604800"
+        assert patience in os.environ["XLA_FLAGS"]
 
 
 def test_participants_can_be_any_subset_in_any_order():

@@ -83,9 +83,11 @@ def calling(function: str, expected: str) -> Iterator[None]:
     """
     try:
         yield
-    except (BadInput, KeyboardInterrupt):
+    except (BadInput, KeyboardInterrupt, MemoryError):
         raise
     except BaseException as error:
+        if "RESOURCE_EXHAUSTED" in str(error):
+            raise
         raise BadInput(f"{function} failed ({first_line(error)}): {expected}") from error
 
 

@@ -117,7 +117,7 @@ def read_csv(path: Path) -> list[tuple[int, list[str]]]:
     try:
         for row in reader:
             cells = [cell.strip() for cell in row]
-            if any(cells):
+            if row and row != [""]:
                 lines.append((reader.line_num, cells))
             if cells and cells[0].startswith("#"):
                 raise BadInput(
@@ -136,6 +136,8 @@ def read_csv(path: Path) -> list[tuple[int, list[str]]]:
         raise BadInput(
             f"{path}, line {reader.line_num}: it cannot be read as CSV: {error}; look at its quotes"
         ) from error
+    while lines and not any(lines[-1][1]):  # spreadsheets leave lines of separators at the end
+        lines.pop()
     return lines
 
 

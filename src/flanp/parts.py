@@ -137,6 +137,8 @@ def conform(value: Any, hint: Any) -> Any:
         return _conform_each(value, args[0])
     if hint is int or hint is float:
         return _number(value, hint)
+    if hint is bool:
+        return bool(_accept(value, isinstance(value, bool | np.bool_)))
     if hint is Path:
         return Path(_accept(value, isinstance(value, str | Path) and "\0" not in str(value)))
     if origin is Callable or hint is Callable:

@@ -2,18 +2,27 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from flanp.checks import BadInput, calling, nearest, require
+from flanp.checks import BadInput, nearest, require
 from flanp.files import NUMBER
 from flanp.participation import Flanp
 from flanp.parts import Many, Positive, Seed, Within, check_is
-from flanp.speeds import Exponential, Homogeneous, LogNormal, Measured, Speeds, Uniform, read_speeds
+from flanp.speeds import (
+    Exponential,
+    Homogeneous,
+    LogNormal,
+    Measured,
+    Speeds,
+    Uniform,
+    read_speeds,
+    seconds_from,
+)
 from flanp.streams import Stream, generator
 
 GROWTHS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 16.0)
@@ -269,7 +278,7 @@ def _slowest(speeds: Speeds, N: int, sizes: np.ndarray, seed: int) -> np.ndarray
     gaps = np.diff(sizes, prepend=0, append=N + 1)[:, None]
     sums = rng.standard_gamma(gaps, (len(gaps), draws)).cumsum(axis=0)
     U = np.clip(sums[:-1] / sums[-1], np.finfo(float).tiny, 1 - 2.0**-53)
-    T = _seconds(speeds.quantile, U.shape, U)
+    T = seconds_from(speeds.quantile, U.shape, U)
     if isinstance(speeds, Uniform) and speeds.pin_ends:
         T[sizes == 1], T[sizes == N] = speeds.low, speeds.high
     return T
@@ -282,18 +291,7 @@ def _draw(speeds: Speeds, N: int, sizes: np.ndarray, rng: np.random.Generator) -
     T: list[np.ndarray] = []
     for _ in range(min(DRAWS, max(4, 4_000_000 // N))):
         before = rng.bit_generator.state
-        T.append(np.sort(_seconds(speeds.draw, (N,), ids, rng))[sizes - 1])
+        T.append(np.sort(seconds_from(speeds.draw, (N,), ids, rng))[sizes - 1])
         if rng.bit_generator.state == before:  # nothing random was asked for: they are fixed
             break
     return np.stack(T, axis=1)
-
-
-def _seconds(function: Callable[..., Any], shape: tuple[int, ...], *args: Any) -> np.ndarray:
-    """Return the seconds that a class of speeds gives, or refuse them in words."""
-    name, allowed = function.__qualname__, f"an array of shape {shape}, seconds above 0"
-    with calling(name, f"it must return {allowed}"), np.errstate(all="ignore"):
-        T = np.asarray(function(*args))
-    require(T.shape == shape and T.dtype.kind in "iuf", name, T, allowed)
-    wrong = T[~((T >= 1e-100) & (T <= 1e100))]  # whose sums and ratios could overflow
-    require(not wrong.size, name, wrong[:1].tolist(), "seconds from 1e-100 to 1e100")
-    return T.astype(float)

@@ -101,7 +101,7 @@ def _tuning(result: Comparison) -> str:
     if len(etas) == 1 and len(solvers) > 1:
         return (
             f"Not tuned: all methods have the same step size, eta = {etas.pop():g}. At its own "
-            "best step size each is quicker, and the order may be another."
+            "best step size each may be quicker, and the order another."
         )
     return "Not tuned: each method has the step size it was given, which need not be its best."
 

@@ -98,10 +98,10 @@ class Simulation:
         self.target, self.max_rounds, self.max_time = target, max_rounds, max_time
         self.endless = endless or bool(target)
         self.record_every, self.record_after = record_every, record_after
-        check_step_sizes(solver, self.sizes, data.N, problem.l2, precision)
         T = speeds.seconds_of(data.ids, generator(seed, Stream.SPEEDS))
         self.clock = Clock(T, speeds.jitter, seed)
-        self.method.work.local_steps(T, data.s)  # refused now rather than in the first round
+        tau = self.method.work.local_steps(T, data.s)
+        check_step_sizes(solver, self.sizes, data.N, problem.l2, tau, precision)
         self.engine = Simulator(
             problem,
             data,
@@ -124,7 +124,9 @@ class Simulation:
             "precision": precision,
         }
         start = self.engine.start()
-        self.about["checksum"] = self._checksum(start, data, T)
+        # So that a checkpoint of other data, speeds or another start model is noticed.
+        arrays = (*data.batch, data.weights, *(data.test or ()), T, np.asarray(start.w))
+        self.about["checksum"] = checksum(arrays)
         self.history = History(
             about={
                 **self.about,
@@ -139,6 +141,7 @@ class Simulation:
         """Whether the last row was recorded only because the run ended there."""
         if resume is not None:
             self.state, self.history.rows = load_checkpoint(resume, self.engine, self.about)
+            self._check_start(start)
             self._check_limits()
 
     def __iter__(self) -> Iterator[Row]:
@@ -148,8 +151,8 @@ class Simulation:
         states = flanp(self.engine, self.method, self.clock, self.state, self.endless)
         reason = self._limit()
         if reason is not None and self.history.rows[-1].round < self.state.rounds:
-            yield self._record(self.state)
             self._closed = True
+            yield self._record(self.state)
         while reason is None:
             recorded = len(self.history.rows)
             # An interrupt comes when the state and the history are of the same round.
@@ -217,26 +220,41 @@ class Simulation:
             return
         raise BadInput(f"the run to resume has gone past {past}. Start anew, or give more")
 
-    def _checksum(self, start: Any, data: FederatedData, T: np.ndarray) -> int:
-        """Return a number that a run with other data, speeds, loss or metric does not have."""
-        first = self.clock.ranking[: self.sizes[0]]
-        _, of_all = self.engine.measure(start, first, whole=True)
-        assert of_all is not None
-        if of_all.grad_norm_sq == 0:
-            raise BadInput(
-                "the gradient of the loss is zero at the start model: the loss does not depend on "
-                "the parameters, or there is nothing to train"
-            )
-        seen = (of_all.loss, of_all.grad_norm_sq, *self.engine.evaluate(start).values())
-        held_out = data.test or ()
-        arrays = (*data.batch, data.weights, *held_out, T, np.asarray(start.w), np.array(seen))
-        return checksum(arrays)
+    def _check_start(self, start: Any) -> None:
+        """Refuse to resume with another loss or metric: they differ at the start model."""
+        then, now = self.history.rows[0], self._row(State(start))
+        for name in ("loss", "grad_norm_sq", "metric"):
+            a, b = getattr(then, name), getattr(now, name)
+            # Other devices add up in another order.
+            if a is not None and not np.isclose(a, b, rtol=1e-3, atol=1e-6):
+                raise BadInput(
+                    f"the checkpoint is of another run: its {name} at the start was {a:.6g}, and "
+                    f"is {b:.6g}. Resume with the same loss and metric, or start anew"
+                )
+
+    def _check_gradient(self) -> None:
+        """Refuse a loss that does not depend on the model; a start at its minimum is none."""
+        start = self.engine.start()
+        nearby = start._replace(w=start.w + 0.1)
+        of_active, _ = self.engine.measure(nearby, self.clock.ranking, whole=False)
+        if of_active.grad_norm_sq == 0:
+            raise BadInput("the gradient of the loss is zero: it does not depend on the parameters")
 
     def _record(self, state: State) -> Row:
+        row = self._row(state)
+        if not math.isfinite(row.loss) or not math.isfinite(row.grad_norm_sq):
+            self.history.about["ended"] = f"diverged in round {row.round}, stage {row.stage + 1}"
+            raise Diverged(row, self.history)
+        if row.round == 0 and row.grad_norm_sq == 0:
+            self._check_gradient()
+        self.history.rows.append(row)
+        return row
+
+    def _row(self, state: State) -> Row:
         active = self.clock.ranking[: self.sizes[0]] if state.active is None else state.active
         of_active, of_all = self.engine.measure(state.model, active, whole=True)
         assert of_all is not None
-        row = Row(
+        return Row(
             round=state.rounds,
             stage=state.k,
             n=len(active) if state.rounds else 0,
@@ -247,11 +265,6 @@ class Simulation:
             waiting=state.waiting,
             **self.engine.evaluate(state.model),
         )
-        if not math.isfinite(row.loss) or not math.isfinite(row.grad_norm_sq):
-            self.history.about["ended"] = f"diverged in round {row.round}, stage {row.stage + 1}"
-            raise Diverged(row, self.history)
-        self.history.rows.append(row)
-        return row
 
 
 def simulate(

@@ -1,15 +1,15 @@
 """How long each client takes for one local step, and the virtual clock."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, final
+from typing import Annotated, Any, final
 
 import numpy as np
 from scipy.special import ndtri
 
-from flanp.checks import BadInput, calling, nearest, require, shown
+from flanp.checks import BadInput, calling, nearest, require
 from flanp.files import read_csv, read_number
 from flanp.parts import Part, Within, check_is
 from flanp.streams import Stream, generator
@@ -36,22 +36,7 @@ class Speeds(Part):
 
     def seconds_of(self, ids: Sequence[str], rng: np.random.Generator) -> np.ndarray:
         """Return `draw(ids, rng)`, after a look at whether a run can use it."""
-        name = f"{type(self).__name__}.draw"
-        with calling(name, "it must return a number of seconds for each client"):
-            T = np.asarray(self.draw(ids, rng))
-        if T.shape != (len(ids),) or T.dtype.kind not in "iuf":
-            raise BadInput(
-                f"{name} returned {T.dtype}{list(T.shape)}: it must be a number of seconds for "
-                f"each of the {len(ids)} clients"
-            )
-        wrong = np.flatnonzero(~((T >= 1e-100) & (T <= 1e100)))
-        if len(wrong):
-            client, seconds = ids[wrong[0]], T[wrong[0]]
-            raise BadInput(
-                f"{name}: client {client!r} has {shown(seconds)} seconds per step: it must be "
-                "positive and finite, from 1e-100 to 1e100"
-            )
-        return T.astype(float)
+        return seconds_from(self.draw, (len(ids),), ids, rng)
 
     def quantile(self, u: np.ndarray) -> np.ndarray | None:
         """Return the T that a share u of all clients is at or below, where that is known."""
@@ -222,6 +207,17 @@ def read_speeds(path: Path) -> dict[str, float]:
     return T
 
 
+def seconds_from(function: Callable[..., Any], shape: tuple[int, ...], *args: Any) -> np.ndarray:
+    """Return the seconds that a class of speeds gives, or refuse them in words."""
+    name, allowed = function.__qualname__, f"an array of shape {shape}, seconds above 0"
+    with calling(name, f"it must return {allowed}"), np.errstate(all="ignore"):
+        T = np.asarray(function(*args))
+    require(T.shape == shape and T.dtype.kind in "iuf", name, T, allowed)
+    wrong = T[~((T >= 1e-100) & (T <= 1e100))]  # whose sums and ratios could overflow
+    require(not wrong.size, name, wrong[:1].tolist(), "seconds from 1e-100 to 1e100")
+    return T.astype(float)
+
+
 class Clock:
     """The virtual clock: T_i of each client, drawn once, and redrawn around it if asked.
 
@@ -230,9 +226,8 @@ class Clock:
     """
 
     def __init__(self, T: np.ndarray, jitter: float, seed: int):
-        for i, T_i in enumerate(T):
-            ok = T_i > 0 and np.isfinite(T_i)
-            require(ok, f"speeds: seconds of client number {i}", T_i, "positive and finite")
+        wrong = T[~((T > 0) & np.isfinite(T))]
+        require(not wrong.size, "seconds per step", wrong[:1].tolist(), "positive and finite")
         self.T = T
         self.jitter = jitter
         self.seed = seed

@@ -43,6 +43,10 @@ class StageRule(Part):
             accurate, memory = self.met(memory, stage, rounds, seen)
         if not isinstance(accurate, bool | np.bool_) or not isinstance(memory, dict):
             raise BadInput(f"{name} returned {shown((accurate, memory))}: {expected}")
+        memory = {k: v.item() if isinstance(v, np.generic) else v for k, v in memory.items()}
+        for key, value in memory.items():
+            plain = isinstance(value, bool | int | float | str | None)
+            require(plain, f"{name}: memory[{key!r}]", value, "a number, a text or nothing")
         return bool(accurate), memory
 
     @abstractmethod

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,21 @@ def wait_for(path, words, seconds, process):
     raise AssertionError(f"{words!r} did not come in {seconds} s:\n{text[-4000:]}")
 
 
+@contextmanager
+def after_two_rounds(typed, folder):
+    """Start a command, and give its process once it has said that two rounds are done."""
+    with (folder / "said").open("wb") as said:
+        process = subprocess.Popen(
+            typed, cwd=folder, env=ENVIRONMENT, stdout=said, stderr=subprocess.STDOUT
+        )
+    try:
+        wait_for(folder / "said", "round 2:", 200, process)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_every_command_on_flower_is_run_here():
     here = {UP, UP.replace("up", "up ."), *SEVERAL_MACHINES, *SIMULATED}
     for page, typed in TYPED.items():
@@ -51,20 +67,10 @@ def test_the_whole_deployment_with_one_command(page, tmp_path):
     if "pytorch" in page:
         pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'flanp[torch]'")
         shutil.copytree(ROOT / Path(page).parent, tmp_path, dirs_exist_ok=True)
-    with (tmp_path / "said").open("wb") as said:
-        process = subprocess.Popen(
-            [sys.executable, "-c", HEED_CTRL_C, "/bin/bash", "-c", f"exec {command}"],
-            cwd=tmp_path,
-            env=ENVIRONMENT,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        wait_for(tmp_path / "said", "round 2:", 200, process)
+    typed = [sys.executable, "-c", HEED_CTRL_C, "/bin/bash", "-c", f"exec {command}"]
+    with after_two_rounds(typed, tmp_path) as process:
         process.send_signal(signal.SIGINT)
         assert process.wait(120) == 130
-    finally:
-        process.kill()
     assert (tmp_path / "runs/flower/run/history.csv").exists()
     assert gone(tmp_path)
 
@@ -104,17 +110,7 @@ def test_several_machines_as_the_page_says(tmp_path):
     (cd second && exec {second} --port 9195) > node1.log 2>&1 &
     {run}
     """
-    with (tmp_path / "said").open("wb") as said:
-        process = subprocess.Popen(
-            [*NAMESPACE, "bash", "-c", re.sub(r"^    ", "", script, flags=re.MULTILINE)],
-            cwd=tmp_path,
-            env=ENVIRONMENT,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        wait_for(tmp_path / "said", "round 2:", 200, process)
-    finally:
-        process.kill()
-        process.wait()
+    typed = [*NAMESPACE, "bash", "-c", re.sub(r"^    ", "", script, flags=re.MULTILINE)]
+    with after_two_rounds(typed, tmp_path):
+        pass
     assert (tmp_path / "srv/run/checkpoint.safetensors").exists()

@@ -92,12 +92,12 @@ def _numeric(path: Path, name: str, cells: list[str]) -> np.ndarray:
 
 def _refuse_index(path: Path, inputs: dict[str, np.ndarray]) -> None:
     """Refuse a column that numbers the rows: as an input it would be noise, or tell the order."""
-    for place, (name, column) in enumerate(inputs.items()):
+    for name, column in inputs.items():
         whole = np.array_equal(column, np.rint(column))
         different = whole and len(np.unique(column)) == len(column)
         steps = np.unique(np.diff(column)).tolist()
         counts = len(inputs) > 1 and len(column) > 2 and whole and steps in ([1.0], [-1.0])
-        from_start = place == 0 or min(column[0], column[-1]) in (0, 1)
+        from_start = min(column[0], column[-1]) in (0, 1)
         named = INDEX_NAME.fullmatch(name) or INDEX_NAME.fullmatch(name.lower())
         if (counts and from_start) or (different and named):
             raise BadInput(

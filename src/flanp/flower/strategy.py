@@ -132,7 +132,8 @@ class Flanp(FlowerFedAvg):
             str(name): check_is(f"speeds[{name!r}]", T_i, Seconds)
             for name, T_i in dict(speeds or {}).items()
         }
-        self.target, self.higher_is_better = target, higher_is_better
+        self.target = target
+        self.higher_is_better = check_is("higher_is_better", higher_is_better, bool | None)
         self.folder, self.resume = Path(save) if save is not None else None, resume
         self.history = History()
         if self.folder is not None and not resume and (self.folder / FILE).exists():

@@ -52,6 +52,11 @@ class Solver(Part):
     schedule: Schedule = field(default_factory=Constant)
     """How eta and gamma change from stage to stage."""
 
+    @property
+    def pull(self) -> float:
+        """Return how strongly local steps are drawn back to w."""
+        return 0.0
+
     def step_sizes(self, stage: Stage) -> tuple[float, float]:
         """Return (eta_n, gamma_n) of a stage."""
         name = f"{type(self.schedule).__name__}.step_sizes"
@@ -85,15 +90,19 @@ class Solver(Part):
 
 
 def check_step_sizes(
-    solver: Solver, sizes: Sequence[int], N: int, l2: float, precision: str
+    solver: Solver, sizes: Sequence[int], N: int, l2: float, tau: np.ndarray, precision: str
 ) -> None:
-    """Refuse step sizes that no data could bear: beyond the numbers, or the penalty's.
+    """Refuse step sizes that no data could bear: beyond the numbers, or the penalties'.
+
+    Where the data adds nothing, tau steps and the server's take w to
+    (1 - gamma (1 - (1 - eta l2)^tau)) w, and local steps are drawn to w by (1 - eta pull).
 
     Args:
         solver: whose they are.
         sizes: n of each stage.
         N: how many clients there are.
         l2: curvature that the loss has in every direction, whatever the data.
+        tau: local steps of the clients.
         precision: of the arithmetic.
     """
     most = float(np.finfo(precision).max)
@@ -102,9 +111,17 @@ def check_step_sizes(
         for name, value in (("eta", eta_n), ("gamma", gamma_n)):
             where = f"{name} of stage {k + 1} by the solver's schedule"
             require(1 / most < value < most, where, value, f"{1 / most:.0e} to {most:.0e}")
+        with np.errstate(over="ignore"):
+            step = gamma_n * (1 - np.float64(1 - eta_n * l2) ** tau.max())
         require(
-            eta_n * l2 < 2,
-            "(l2, eta)",
-            (l2, eta_n),
-            "below 2 as a product: a step longer than that overshoots and the loss explodes",
+            tau.min() < tau.max() or 0 <= step <= 2,
+            "(l2, eta, gamma, tau)",
+            (l2, eta_n, gamma_n, int(tau.max())),
+            "such that the penalty alone does not blow the model up: lower l2 or eta",
+        )
+        require(
+            tau.max() == 1 or eta_n * solver.pull <= 2,
+            "(rho, eta)",
+            (solver.pull, eta_n),
+            "at most 2 as a product: longer local steps overshoot w, each by more",
         )

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, final
 
-from flanp.checks import require
 from flanp.parts import Within
 from flanp.solvers.base import Solver, Step
 
@@ -25,10 +24,10 @@ class FedProx(Solver):
     rho: Annotated[float, Within(0, 1e9)] = 0.01
     """Weight of the proximal term."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        # Beyond it each local step overshoots w by more than it was away from it.
-        require(self.eta * self.rho < 2, "rho", self.rho, f"below 2 / eta = {2 / self.eta:g}")
+    @property
+    def pull(self) -> float:
+        """Return rho."""
+        return self.rho
 
     def start(self, w: Any) -> tuple[Any, Any]:
         """Keep no state."""
