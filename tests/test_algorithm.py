@@ -178,6 +178,12 @@ def test_a_crash_between_the_files_of_a_save_after_a_resume(tmp_path):
     assert third.history.rows == again.history.rows
 
 
+def test_a_run_that_was_stopped_before_its_first_record_is_resumed(tmp_path):
+    resumable().save(tmp_path)
+    again, whole = resumable(tmp_path), resumable()
+    assert list(again) == list(whole)
+
+
 def test_a_run_is_not_resumed_to_an_end_that_it_has_passed(tmp_path):
     run = resumable(record_every=1)
     list(run)

@@ -141,8 +141,9 @@ class Simulation:
         """Whether the last row was recorded only because the run ended there."""
         if resume is not None:
             self.state, self.history.rows = load_checkpoint(resume, self.engine, self.about)
-            self._check_start(start)
-            self._check_limits()
+            if self.history.rows:
+                self._check_start(start)
+                self._check_limits()
 
     def __iter__(self) -> Iterator[Row]:
         """Run, and yield each recorded round; at the end `history.about['ended']` says why."""
