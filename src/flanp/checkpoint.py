@@ -83,9 +83,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     except (OSError, SafetensorError) as error:
         raise BadInput(f"{path} is damaged: {first_line(error)}. {advice}") from error
     except Exception as error:  # a damaged header can raise anything
-        raise BadInput(
-            f"{path} is damaged, or none of flanp's: {first_line(error)}. {advice}"
-        ) from (error)
+        reason = f"{path} is damaged, or none of flanp's: {first_line(error)}"
+        raise BadInput(f"{reason}. {advice}") from error
     if note["format"] != FORMAT:
         raise BadInput(f"{path} is of another version (format {note['format']}). {advice}")
     return note, arrays

@@ -29,12 +29,11 @@ def apply_override(raw: dict[str, Any], override: str) -> list[str]:
         value = text.strip()
         if NUMBER.fullmatch(value):  # .1, which TOML does not take
             value = float(value)
-    methods = raw.get("methods", {})
-    new = isinstance(methods, dict) and len(keys) > 1 and keys[1] not in methods
-    if keys[0] == "methods" and len(keys) > 2 and new:
-        raise BadInput(
-            f"--set {override}: there is no method {keys[1]!r}{nearest(keys[1], methods)}"
-        )
+    if keys[0] == "methods" and len(keys) > 2:
+        methods = raw.get("methods", {})
+        if isinstance(methods, dict) and keys[1] not in methods:
+            known = nearest(keys[1], methods)
+            raise BadInput(f"--set {override}: there is no method {keys[1]!r}{known}")
     table = raw
     for key in keys[:-1]:
         inner = table.setdefault(key, {})
@@ -58,6 +57,6 @@ def _drop_strangers(table: dict[str, Any], family: str, name: str, where: str) -
     dropped = [key for key in table if key != "name" and key not in known]
     for key in dropped:
         del table[key]
-    return [f"{where}.name = {name}: dropped {', '.join(dropped)}, which it does not have"] * bool(
-        dropped
-    )
+    if not dropped:
+        return []
+    return [f"{where}.name = {name}: dropped {', '.join(dropped)}, which it does not have"]
