@@ -1,5 +1,7 @@
 """A look at a problem before its functions are compiled, so that faults are told in words."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -33,6 +35,18 @@ def check_problem(problem: Problem, params: Any, data: FederatedData) -> None:
     if problem.metric_name is not None and data.test is not None:
         rows = tuple(jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype) for a in data.test)
         _check(problem, "metric", params, rows, given)
+
+
+@contextmanager
+def callbacks_in_words() -> Iterator[None]:
+    """Turn what a callback in a user's loss or metric raises into BadInput."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "CpuCallback" not in str(error):
+            raise
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise BadInput(f"a callback in the loss or the metric failed: {reason}") from error
 
 
 def name_of(problem: Problem, method: str) -> str:

@@ -21,6 +21,7 @@ from flanp.history import History, Row, check_target
 from flanp.interrupts import uninterrupted
 from flanp.participation import Flanp, Participation
 from flanp.parts import Count, Seed, Within, check_is
+from flanp.probing import callbacks_in_words
 from flanp.problems import Problem
 from flanp.progress import Progress
 from flanp.simulator import Simulator
@@ -147,6 +148,10 @@ class Simulation:
 
     def __iter__(self) -> Iterator[Row]:
         """Run, and yield each recorded round; at the end `history.about['ended']` says why."""
+        with callbacks_in_words():
+            yield from self._rows()
+
+    def _rows(self) -> Iterator[Row]:
         if not self.history.rows:
             yield self._record(self.state)
         states = flanp(self.engine, self.method, self.clock, self.state, self.endless)

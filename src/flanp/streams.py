@@ -26,4 +26,6 @@ def generator(seed: int, stream: Stream, *more: int) -> np.random.Generator:
     >>> bool(generator(0, Stream.SPEEDS).random() == generator(0, Stream.JITTER).random())
     False
     """
-    return np.random.default_rng([check_is("seed", seed, Seed), stream, *more])
+    if type(seed) is not int or not 0 <= seed < 2**32:  # each round asks: only if in doubt
+        seed = check_is("seed", seed, Seed)
+    return np.random.default_rng([seed, stream, *more])

@@ -6,7 +6,7 @@ from typing import Annotated, final
 
 import numpy as np
 
-from flanp.checks import calling, require
+from flanp.checks import BadInput, calling, require, shown
 from flanp.parts import Count, Part, Within
 
 MOST_STEPS = 1_000_000
@@ -45,13 +45,13 @@ class Work(Part):
         """Return `steps(T, s)`, after a look at whether a run can use them."""
         with calling(f"{type(self).__name__}.steps", "it must return a number of steps for each"):
             tau = np.asarray(self.steps(T, s))
-        ok = tau.shape == T.shape and tau.dtype.kind in "iu"
-        require(
-            ok and bool((tau >= 1).all() and (tau <= MOST_STEPS).all()),
-            f"{type(self).__name__}(tau = {self.tau}, epochs = {self.epochs}): local steps",
-            tau.max() if ok else tau.tolist(),
-            f"a whole number from 1 to {MOST_STEPS:,} for each participant; see tau, epochs, batch",
-        )
+        whole = tau.shape == T.shape and tau.dtype.kind in "iu"
+        if not whole or (tau.size and not (tau.min() >= 1 and tau.max() <= MOST_STEPS)):
+            raise BadInput(
+                f"{type(self).__name__}(tau = {self.tau}, epochs = {self.epochs}): local steps "
+                f"{shown(tau.tolist())}: they must be whole numbers from 1 to {MOST_STEPS:,} for "
+                "each participant; see tau, epochs, batch"
+            )
         return tau
 
     @abstractmethod
