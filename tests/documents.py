@@ -13,7 +13,7 @@ PAGES = [
     ROOT / "src/flanp/experiments/README.md",
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
-FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?:^    \S.*\n)+", re.MULTILINE)
 INLINE = re.compile(r"`((?:flanp|make) [^`]+)`")
 
@@ -29,8 +29,8 @@ class Block(NamedTuple):
 def _read(page):
     text = page.read_text("utf-8")
     name = str(page.relative_to(ROOT))
-    for indent, language, code in FENCED.findall(text):
-        yield Block(name, language, textwrap.indent(textwrap.dedent(code), "") if indent else code)
+    for language, code in FENCED.findall(text):
+        yield Block(name, language, textwrap.dedent(code))
     if name.startswith("examples"):
         for code in INDENTED.findall(FENCED.sub("", text)):
             lines = textwrap.dedent(code).splitlines()
@@ -57,4 +57,4 @@ INLINE_COMMANDS = sorted(
     {(str(page.relative_to(ROOT)), c) for page in PAGES for c in INLINE.findall(page.read_text())}
 )
 ON_FLOWER = re.compile(r"flanp\.flower|flanp flower|flwr|flower-super|ssh-keygen|\[flower")
-"""What says that code needs Flower: tests/flower_pages.py and tests/deployment run it."""
+"""What says that code needs Flower: tests/test_flower.py and tests/deployment run it."""

@@ -112,6 +112,16 @@ def test_a_source_that_loads_nothing():
         flanp.simulate(PROBLEM, Nothing(), GATE)
 
 
+class TooLarge(flanp.data.Source):
+    def load(self, seed=0):
+        raise MemoryError
+
+
+def test_memory_that_runs_out_is_not_called_bad_input():
+    with pytest.raises(MemoryError):
+        flanp.simulate(PROBLEM, TooLarge(), GATE)
+
+
 def test_compare_refuses_what_it_cannot_use():
     with pytest.raises(BadInput, match="solver = the class FedGATE"):
         flanp.Method(flanp.solvers.FedGATE, None, None, None)

@@ -43,6 +43,7 @@ undifferentiable.defvjp(lambda x: (x, None), lambda _, g: 1 / 0)
         ({"init_fn": lambda key: 1 / 0}, r"init_fn .*ZeroDivisionError"),
         ({"init_fn": lambda key: "zeros"}, r"leaf of type str: all must be floats"),
         ({"init_fn": lambda key: None}, r"has no parameters"),
+        ({"init_fn": lambda key: [jnp.zeros(2), key]}, r"leaf of type key<.*>: all must be floats"),
         ({"init_fn": lambda key: jnp.zeros(2, int)}, r"leaf of type int32"),
         ({"init_fn": lambda key: jnp.array([0.0, jnp.nan])}, r"NaN or infinite"),
         ({"init_fn": lambda key: jnp.zeros(5)}, r"loss_fn \(loss\) failed .*shapes \[\[1, 2\]"),

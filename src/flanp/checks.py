@@ -83,12 +83,17 @@ def calling(function: str, expected: str) -> Iterator[None]:
     """
     try:
         yield
-    except (BadInput, KeyboardInterrupt, MemoryError):
+    except (BadInput, KeyboardInterrupt):
         raise
     except BaseException as error:
-        if "RESOURCE_EXHAUSTED" in str(error):
+        if out_of_memory(error):
             raise
         raise BadInput(f"{function} failed ({first_line(error)}): {expected}") from error
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, Python's or XLA's."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in first_line(error)
 
 
 def first_line(error: BaseException) -> str:

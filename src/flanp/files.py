@@ -8,7 +8,7 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -67,17 +67,24 @@ def sha256(*parts: str | bytes) -> str:
     return digest.hexdigest()
 
 
-def write_sealed(path: Path, content: dict[str, Any]) -> None:
-    """Write JSON with a checksum of itself."""
+def write_sealed(path: Path, content: dict[str, Any], *beside: str) -> None:
+    """Write JSON with a checksum of itself, and of texts that stand beside it."""
     content = json.loads(json.dumps(plain(content), default=str))
-    write_json(path, {**content, SEAL: sha256(json.dumps(content))})
+    write_json(path, {**content, SEAL: sha256(*beside, json.dumps(content))})
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
-    """Return what `write_sealed` wrote, or say that it is no longer that."""
+def read_sealed(
+    path: Path, beside: Callable[[dict[str, Any]], tuple[str, ...]] = lambda content: ()
+) -> dict[str, Any]:
+    """Return what `write_sealed` wrote, or say that it is no longer that.
+
+    Args:
+        path: the file.
+        beside: content -> the texts that were sealed with it.
+    """
     try:
         content = json.loads(path.read_text("utf-8"))
-        if content.pop(SEAL) == sha256(json.dumps(content)):
+        if content.pop(SEAL) == sha256(*beside(content), json.dumps(content)):
             return dict(content)
         reason = "it does not have the checksum that it was written with"
     except Exception as error:  # a damaged file can raise anything

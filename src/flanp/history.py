@@ -1,7 +1,6 @@
 """The history of a run: a row for each recorded round."""
 
 import csv
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,8 +8,8 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from flanp.checks import BadInput, first_line, nearest, shown
-from flanp.files import SEAL, plain, sha256, write_atomically, write_json
+from flanp.checks import BadInput, calling, nearest, shown
+from flanp.files import read_sealed, write_atomically, write_sealed
 from flanp.parts import Within, check_is
 
 
@@ -68,6 +67,11 @@ def check_target(
     return {name: check_is(f"target.{name}", level, Level)}
 
 
+def at_target(name: str, value: Any, level: float, higher_is_better: bool | None) -> Any:
+    """Whether a column's value, or each of several, is at a level or better."""
+    return value >= level if name == "metric" and higher_is_better else value <= level
+
+
 @dataclass
 class History:
     """The rows of a run and what is known about it."""
@@ -101,11 +105,9 @@ class History:
 
     def meets(self, target: dict[str, float]) -> np.ndarray:
         """Return for each row whether its column is at the target or better."""
-        ((name, level),) = check_target(target, self.about.get("higher_is_better")).items()
-        column = self.column(name)
-        if name == "metric" and self.about.get("higher_is_better"):
-            return column >= level
-        return column <= level
+        higher = self.about.get("higher_is_better")
+        ((name, level),) = check_target(target, higher).items()
+        return np.asarray(at_target(name, self.column(name), level, higher))
 
     def time_to(self, **target: float) -> float | None:
         """Return the virtual time at which a column first reached a value, else None.
@@ -151,35 +153,23 @@ class History:
         folder.mkdir(parents=True, exist_ok=True)
         text = rows_to_csv(self.rows)
         write_atomically(folder / "history.csv", text)
-        content = plain({"columns": Row._fields, **self.about, "rows": len(self.rows)})
-        content = json.loads(json.dumps(content, default=str))
-        seal = sha256(text, json.dumps(content))
-        write_json(folder / "history.json", {**content, SEAL: seal})
+        content = {"columns": Row._fields, **self.about, "rows": len(self.rows)}
+        write_sealed(folder / "history.json", content, text)
 
     @classmethod
     def load(cls, folder: Path | str) -> "History":
         """Read what `save` wrote; refuse what was changed since."""
         folder = Path(folder)
-        try:
-            about = json.loads((folder / "history.json").read_text("utf-8"))
-            text = (folder / "history.csv").read_bytes().decode("utf-8")
-            seal, count = about.pop(SEAL), about["rows"]
-            lines = text.splitlines(keepends=True)[: count + 1]
-            if seal != sha256("".join(lines), json.dumps(about)):
-                raise BadInput(
-                    f"{folder}: its history was changed or damaged since it was written: "
-                    "history.csv and history.json do not have the checksum that they had"
-                )
-            rows = rows_from_csv("".join(lines))
-        except BadInput:
-            raise
-        except FileNotFoundError as error:
-            raise BadInput(f"{folder}: there is no history of a run: {error}") from error
-        except Exception as error:  # a damaged file can raise anything
-            raise BadInput(
-                f"{folder}: its history is damaged, or of another version: {first_line(error)}"
-            ) from error
-        del about["rows"], about["columns"]
+        if not (folder / "history.json").exists() or not (folder / "history.csv").exists():
+            raise BadInput(f"{folder}: there is no history of a run")
+        with calling(f"reading the history in {folder}", "it is damaged, or of another version"):
+            text = (folder / "history.csv").read_bytes().decode("utf-8", "replace")
+            lines = text.splitlines(keepends=True)
+            about = read_sealed(
+                folder / "history.json", lambda about: ("".join(lines[: about["rows"] + 1]),)
+            )
+            rows = rows_from_csv("".join(lines[: about.pop("rows") + 1]))
+            del about["columns"]
         return cls(rows, about)
 
     def _first(self, target: dict[str, float]) -> Row | None:

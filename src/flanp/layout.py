@@ -56,11 +56,8 @@ def layout_of(params: Any) -> Layout:
         raise BadInput("the start model has no parameters")
     for leaf in leaves:
         is_array = isinstance(leaf, np.ndarray | np.generic | jax.Array)
-        if is_array and jnp.issubdtype(leaf.dtype, jax.dtypes.extended):  # a random key
-            raise BadInput(f"the start model has a leaf of type {leaf.dtype}: all must be floats")
-        is_number = isinstance(leaf, float | int) or (is_array and leaf.dtype.kind in "fiubcV")
         kind = leaf.dtype if is_array else type(leaf).__name__
-        if not is_number or not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+        if not isinstance(leaf, float) and not (is_array and jnp.issubdtype(kind, jnp.floating)):
             raise BadInput(f"the start model has a leaf of type {kind}: all must be floats")
         if not bool(jnp.isfinite(jnp.asarray(leaf)).all()):
             raise BadInput("the start model holds parameters that are NaN or infinite")

@@ -17,7 +17,7 @@ from flanp.data import FederatedData, Source
 from flanp.describe import describe
 from flanp.divergence import Diverged
 from flanp.files import checksum, write_atomically
-from flanp.history import History, Row, check_target
+from flanp.history import History, Row, at_target, check_target
 from flanp.interrupts import uninterrupted
 from flanp.participation import Flanp, Participation
 from flanp.parts import Count, Seed, Within, check_is
@@ -205,8 +205,10 @@ class Simulation:
         return reason or self._limit()
 
     def _limit(self) -> str | None:
-        if self.target and History(self.history.rows[-1:], self.history.about).meets(self.target):
-            return "target reached"
+        for name, level in (self.target or {}).items():
+            last = getattr(self.history.rows[-1], name)
+            if at_target(name, last, level, self.history.about["higher_is_better"]):
+                return "target reached"
         if self.state.rounds >= self.max_rounds:
             return f"limit of {self.max_rounds} rounds"
         if self.state.time >= self.max_time:

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from flanp import kernels
 from flanp.checks import MOST_WHOLE, BadInput, calling
-from flanp.data.federated import FederatedData, pad_rows
+from flanp.data.federated import FederatedData, largest, pad_rows
 from flanp.engine import Round
 from flanp.kernels import CLIENTS, Plan, Program, Shard
 from flanp.layout import layout_of
@@ -285,11 +285,10 @@ class Simulator:
     def _check_range(self, a: np.ndarray) -> None:
         """Refuse data that would become infinite, or wrap around, on the devices."""
         most = float(np.finfo(self.precision).max) if a.dtype.kind == "f" else MOST_WHOLE
-        largest = max(float(a.max()), -float(a.min())) if a.size else 0.0
-        if largest > most:
+        if largest(a) > most:
             raise BadInput(
-                f"the data holds {largest:g}, beyond {self.precision}: scale it, or set precision "
-                '= "float64"'
+                f"the data holds {largest(a):g}, beyond {self.precision}: scale it, or set "
+                'precision = "float64"'
             )
 
     def _dtype(self, a: np.ndarray) -> Any:

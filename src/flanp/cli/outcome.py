@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from flanp.checks import BadInput, first_line
+from flanp.checks import BadInput, first_line, out_of_memory
 
 RESULTS = (
     "history.csv",
@@ -53,7 +53,7 @@ def exit_codes(command: Callable[..., None]) -> Callable[..., None]:
                 traceback.print_exc()
             if isinstance(error, BadInput | Diverged | OSError):
                 say(f"flanp: {error}")
-            elif isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+            elif out_of_memory(error):
                 say(f"flanp: out of memory ({first_line(error)}): use fewer clients or samples")
             else:
                 say(f"flanp: unexpected, {first_line(error)}; --debug shows where it comes from")

@@ -176,6 +176,11 @@ def pad_rows(a: np.ndarray, rows: int) -> np.ndarray:
     return np.concatenate([a, np.repeat(a[-1:], rows - len(a), axis=0)]) if len(a) < rows else a
 
 
+def largest(a: np.ndarray) -> float:
+    """Return the largest absolute value in an array."""
+    return max(float(a.max()), -float(a.min())) if a.size else 0.0
+
+
 def _checked(given: Any, owner: str, classes: int | None) -> Arrays:
     """Return what someone holds as arrays of numbers with equally many rows."""
     if not isinstance(given, list | tuple):
@@ -205,9 +210,8 @@ def _numbers(given: Any, where: str) -> np.ndarray:
         raise BadInput(f"{where} is a single number: give one row for each sample")
     if a.dtype.kind == "f" and not np.isfinite(a).all():
         raise BadInput(f"{where} holds NaN or Inf; clean it first")
-    largest = max(float(a.max()), -float(a.min())) if a.size else 0.0
-    if largest > (MOST if a.dtype.kind == "f" else MOST_WHOLE):
-        raise BadInput(f"{where} holds {largest:g}, too large to count with: scale it")
+    if largest(a) > (MOST if a.dtype.kind == "f" else MOST_WHOLE):
+        raise BadInput(f"{where} holds {largest(a):g}, too large to count with: scale it")
     return a
 
 

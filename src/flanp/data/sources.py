@@ -182,8 +182,7 @@ class CSV(Source):
 
     def load(self, seed: int = 0) -> FederatedData:
         """Read the file."""
-        roles = {"target": self.target, "client": self.client}
-        x, y, owners = read_table(self.path, roles, self.inputs, self.ignore)
+        x, y, owners = read_table(self.path, self.target, self.client, self.inputs, self.ignore)
         classes = None
         if self.labels:
             if not np.array_equal(y, np.rint(y)) or y.min() < 0 or y.max() > MOST_LABELS:

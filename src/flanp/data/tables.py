@@ -17,7 +17,8 @@ NOBODY = {"", "na", "n/a", "nan", "null", "none"}
 
 def read_table(
     path: Path,
-    roles: dict[str, str | None],
+    target: str,
+    client: str | None,
     inputs: Sequence[str] | None = None,
     ignore: Sequence[str] = (),
 ) -> tuple[np.ndarray, np.ndarray, list[str] | None]:
@@ -25,22 +26,23 @@ def read_table(
 
     Args:
         path: the file.
-        roles: the names of the columns "target" and "client"; the latter may be None.
+        target: the name of the target's column.
+        client: the name of the column with each row's owner, if there is one.
         inputs: the names of the inputs' columns; those left over if None.
         ignore: the names of columns to leave out.
     """
     columns = _columns(path)
-    named = {f"{role} = {name!r}": name for role, name in roles.items() if name is not None}
+    named = {f"target = {target!r}": target}
+    named |= {} if client is None else {f"client = {client!r}": client}
     named |= {f"inputs: {name!r}": name for name in inputs or ()}
     named |= {f"ignore: {name!r}": name for name in ignore}
     for role, name in named.items():
         if name not in columns:
             raise BadInput(f"{path}: {role}: no column {name!r}{nearest(name, columns)}")
-    taken = [*filter(None, roles.values()), *(inputs or ()), *ignore]
+    taken = [*filter(None, (target, client)), *(inputs or ()), *ignore]
     twice = next((name for name in taken if taken.count(name) > 1), None)
     if twice is not None:
         raise BadInput(f"{path}: column {twice!r} is named for two purposes; give it one")
-    client = roles["client"]
     owners = None if client is None else columns[client]
     unknown = next((name for name in owners or () if name.lower() in NOBODY), None)
     if unknown is not None:
@@ -50,14 +52,10 @@ def read_table(
     kept = [name for name in columns if name not in taken] if inputs is None else list(inputs)
     if not kept:
         raise BadInput(f"{path}: no column is left for the inputs")
-    numbers = {name: _numeric(path, name, columns[name]) for name in (*kept, roles["target"] or "")}
+    numbers = {name: _numeric(path, name, columns[name]) for name in (*kept, target)}
     if inputs is None:
         _refuse_index(path, {name: numbers[name] for name in kept})
-    return (
-        np.stack([numbers[name] for name in kept], axis=1),
-        numbers[roles["target"] or ""],
-        owners,
-    )
+    return np.stack([numbers[name] for name in kept], axis=1), numbers[target], owners
 
 
 def _columns(path: Path) -> dict[str, list[str]]:

@@ -17,7 +17,7 @@ from flanp.describe import describe
 from flanp.files import write_atomically, write_json
 from flanp.flower.fleet import Fleet
 from flanp.flower.replies import average_metrics
-from flanp.history import History, Row
+from flanp.history import History, Row, at_target
 from flanp.streams import Stream, generator
 
 if TYPE_CHECKING:
@@ -149,9 +149,8 @@ class FlowerRun:
         if seen is not None and active is not None and len(active) >= sizes[-1]:
             values.setdefault("loss", seen.loss)
         ((name, level),) = target.items()
-        if name == "metric" and self.strategy.higher_is_better:
-            return values.get(name, -math.inf) >= level
-        return values.get(name, math.inf) <= level
+        higher = self.strategy.higher_is_better
+        return bool(at_target(name, values.get(name, math.nan), level, higher))
 
     def _evaluate(self, state: State) -> None:
         if self.evaluate_fn is None:
