@@ -21,7 +21,7 @@ test-flower: $(VENV)/.flower
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 8 \
 		--ignore tests/deployment/test_overhead.py \
 		$(addprefix tests/deployment/test_,stragglers.py deployment.py resume.py up.py) \
-		tests/deployment tests/test_flower.py src/flanp/flower
+		tests/deployment tests/flower src/flanp/flower
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -5,4 +5,4 @@ from importlib.util import find_spec
 # An app that Flower's processes import; without Flower, modules that cannot be imported.
 collect_ignore_glob = ["tests/deployment/app/*"]
 if not find_spec("flwr"):
-    collect_ignore_glob += ["src/flanp/flower/*", "tests/nodes.py"]
+    collect_ignore_glob += ["src/flanp/flower/*", "tests/flower/*"]

@@ -20,9 +20,13 @@ from pathlib import Path
 import numpy as np
 
 import flanp
-from flanp import kernels
 from flanp.data import FederatedData, from_clients
-from flanp.simulator import Simulator
+from flanp.engine import Round
+from flanp.measurement import Look
+from flanp.patience import All
+from flanp.simulator.engine import Model, Simulator
+from flanp.simulator.rounds import round_
+from flanp.simulator.world import World
 
 REPEATS = 9
 
@@ -42,9 +46,19 @@ def images(N: int, S: int) -> FederatedData:
     return from_clients(list(zip(x, y, strict=True)), classes=10)
 
 
+def one_round(
+    engine: Simulator, model: Model, number: int, active: np.ndarray, tau: int, eta: float
+) -> Model:
+    """Return the model after a round, without a look at it."""
+    steps, pool = np.full(len(active), tau), float(engine.s.sum())
+    ends, T = All().ends(len(active)), engine.world.T
+    upcoming = Round(number, active, steps, eta, 1.0, pool, at=0.0, T=T, ends=ends)
+    return engine.apply(model, engine.ask(model, upcoming, Look.NOTHING))
+
+
 def share_of_gemm() -> None:
     N, S, batch, tau = 20, 3000, 100, 30
-    data, everyone, steps = images(N, S), np.arange(N), np.full(N, tau)
+    data, everyone = images(N, S), np.arange(N)
     layers = [(784, 128), (128, 64), (64, 10)]
     # Forward, and backward by weights and by inputs; the first layer's inputs need no gradient.
     per_step = 2 * batch * (3 * sum(a * b for a, b in layers) - layers[0][0] * layers[0][1])
@@ -52,14 +66,14 @@ def share_of_gemm() -> None:
     A = np.random.default_rng(0).standard_normal((2500, 2500), dtype=np.float32)
     engines = {}
     for solver in (flanp.solvers.FedGATE(eta=0.05), flanp.solvers.FedAvg(eta=0.05)):
-        engine = Simulator(flanp.problems.MLP(), data, solver, everyone, batch=batch)
+        engine = Simulator(flanp.problems.MLP(), data, solver, World(np.ones(N)), batch=batch)
         engines[type(solver).__name__] = engine, engine.start()
     seconds: dict[str, list[float]] = {name: [] for name in engines}
     gemm = []
     for number in range(REPEATS):
         for name, (engine, model) in engines.items():
             start = time.perf_counter()
-            model = engine.round(model, number, everyone, steps, 0.05, 1.0)
+            model = one_round(engine, model, number, everyone, tau, eta=0.05)
             model.w.block_until_ready()
             seconds[name].append(time.perf_counter() - start)
             engines[name] = engine, model
@@ -81,7 +95,7 @@ def many_small_clients() -> None:
     N, S = 1000, 60
     problem = flanp.problems.LogisticRegression(l2=0.0)
     engine = Simulator(
-        problem, images(N, S), flanp.solvers.FedAvg(eta=0.01), np.arange(N), batch=10
+        problem, images(N, S), flanp.solvers.FedAvg(eta=0.01), World(np.ones(N)), batch=10
     )
     rng = np.random.default_rng(0)
     for k in (N, 10):
@@ -89,33 +103,37 @@ def many_small_clients() -> None:
         for number in range(REPEATS):
             active = rng.choice(N, k, replace=False)
             start = time.perf_counter()
-            model = engine.round(model, number, active, np.full(k, 6), 0.01, 1.0)
+            model = one_round(engine, model, number, active, tau=6, eta=0.01)
             model.w.block_until_ready()
             times.append(time.perf_counter() - start)
         print(f"logistic regression, {k} of {N} clients: {min(times[1:]) * 1e3:.1f} ms a round")
 
 
 def compilations() -> None:
-    before = kernels.round_._cache_size()
+    before = round_._cache_size()
     history = flanp.simulate(
         flanp.problems.LinearRegression(l2=0.01),
         flanp.data.Synthetic(clients=1000, samples=50, dim=10),
-        flanp.solvers.FedGATE(eta=0.05),
-        flanp.participation.Flanp(n0=1),
-        flanp.stopping.FixedRounds(3),
+        flanp.Method(
+            flanp.solvers.FedGATE(eta=0.05),
+            flanp.participation.Growing(n0=1),
+            flanp.stopping.FixedRounds(3),
+        ),
     )
     sizes = [stage["n"] for stage in history.stages()]
-    print(f"FLANP over n = {sizes}: {kernels.round_._cache_size() - before} compilation(s)")
+    print(f"FLANP over n = {sizes}: {round_._cache_size() - before} compilation(s)")
 
 
 def python_overhead() -> None:
-    run = flanp.Simulation(
+    run = flanp.prepare(
         flanp.problems.LinearRegression(),
         flanp.data.Synthetic(clients=2, samples=4, dim=1),
-        flanp.solvers.FedGATE(eta=0.05),
-        flanp.participation.Everyone(),
-        flanp.stopping.Never(),
-        flanp.work.Equal(tau=1),
+        flanp.Method(
+            flanp.solvers.FedGATE(eta=0.05),
+            flanp.participation.Everyone(),
+            flanp.stopping.Never(),
+            flanp.work.Equal(tau=1),
+        ),
         max_rounds=1500,
     )
     rows = iter(run)
@@ -142,20 +160,21 @@ def measure_memory() -> None:
     The peak includes what the compiler needs for a while.
     """
     N = 1000
-    warm = Simulator(
-        flanp.problems.MLP(), images(2, 60), flanp.solvers.FedGATE(eta=0.1), np.arange(2), batch=10
-    )
-    model = warm.round(warm.start(), 0, np.arange(2), np.full(2, 2), 0.1, 1.0)
-    warm.measure(model, np.arange(2), whole=True)
+    two, gate = np.arange(2), flanp.solvers.FedGATE(eta=0.1)
+    warm = Simulator(flanp.problems.MLP(), images(2, 60), gate, World(np.ones(2)), batch=10)
+    model = one_round(warm, warm.start(), 0, two, tau=2, eta=0.1)
+    warm.look(model, two, Look.ACTIVE | Look.WHOLE)
     before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     data = images(N, 60)
-    run = flanp.Simulation(
+    run = flanp.prepare(
         flanp.problems.MLP(),
         data,
-        flanp.solvers.FedGATE(eta=0.1),
-        flanp.participation.Flanp(n0=100),
-        flanp.stopping.FixedRounds(2),
-        flanp.work.Equal(tau=2, batch=10),
+        flanp.Method(
+            gate,
+            flanp.participation.Growing(n0=100),
+            flanp.stopping.FixedRounds(2),
+            flanp.work.Equal(tau=2, batch=10),
+        ),
     )
     for _ in run:
         pass

@@ -11,6 +11,14 @@ settings.load_profile("repeatable")
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _all_devices():
+    """Start JAX as the simulator does, whichever test is the first to use it."""
+    from flanp.simulator.placement import local_devices
+
+    local_devices()
+
+
 @pytest.fixture(scope="session")
 def oracle():
     """The readable single-file version, which the fast one must equal."""

@@ -10,7 +10,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").glob("**/*.md")),
-    ROOT / "src/flanp/experiments/README.md",
+    ROOT / "src/flanp/paper/experiments/README.md",
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
 FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)

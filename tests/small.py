@@ -2,13 +2,18 @@
 
 import numpy as np
 
-from flanp.algorithm import Method, State, flanp
+from flanp.algorithm import State, flanp
+from flanp.clock import Clock
 from flanp.data import from_clients
+from flanp.engine import Round
+from flanp.measurement import Look
+from flanp.method import Method
 from flanp.participation import Everyone
+from flanp.patience import All
 from flanp.problems import LinearRegression
-from flanp.simulator import Simulator
+from flanp.simulator.engine import Simulator
+from flanp.simulator.world import World
 from flanp.solvers import FedGATE
-from flanp.speeds import Clock
 from flanp.stopping import FixedRounds
 from flanp.work import Equal
 
@@ -42,24 +47,40 @@ def run(
 ):
     """Return the engine and, for each round, (state without its arrays, saved arrays)."""
     data = from_clients(linear_clients(N, seed, unequal=unequal))
-    clock = Clock(speeds(N, seed) if T is None else np.asarray(T, float), 0.0, seed)
+    world = World(speeds(N, seed) if T is None else np.asarray(T, float), seed=seed)
     engine = Simulator(
         LinearRegression(),
         data,
         solver,
-        clock.ranking,
+        world,
         batch=work.batch,
         seed=seed,
         precision=precision,
         chunk=chunk,
     )
-    method = Method(solver, participation, stop, work)
-    states = flanp(engine, method, clock, State(engine.start()))
-    trace = [
-        (state._replace(model=None), engine.save(state.model))
-        for state, _ in zip(states, range(rounds), strict=False)
-    ]
-    return engine, trace
+    return engine, rounds_of(engine, Method(solver, participation, stop, work), seed, rounds)
+
+
+def rounds_of(engine, method, seed, rounds):
+    """Return, for each round of Algorithm 1, (state without its arrays, saved arrays)."""
+    trace = []
+
+    def watch(state):
+        if state.rounds > len(trace):
+            trace.append((state._replace(model=None), engine.save(state.model, state.clock)))
+        return Look.NOTHING if state.rounds < rounds else None
+
+    start = State(engine.start(), Clock(given=engine.world.T))
+    for _ in flanp(engine, method, start, seed, watch):
+        pass
+    return trace
+
+
+def one_round(engine, model, number, active, tau, eta, gamma):
+    """Return the model after a round of a stage in which the active clients are all there are."""
+    pool, ends = float(engine.s[active].sum()), All().ends(len(active))
+    round_ = Round(number, active, tau, eta, gamma, pool, 0.0, engine.world.T, ends)
+    return engine.apply(model, engine.ask(model, round_, Look.NOTHING))
 
 
 def models(trace):

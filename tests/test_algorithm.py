@@ -7,17 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flanp
+from flanp import Method, Metric, prepare
 from flanp.checks import BadInput
+from flanp.clock import Clock
 from flanp.data import from_clients
-from flanp.participation import Everyone, Flanp, RandomK
+from flanp.participation import Everyone, Growing, RandomK
 from flanp.problems import Custom, LinearRegression
-from flanp.simulation import Simulation
 from flanp.solvers import FedAvg, FedGATE, FedNova, Scaffold
 from flanp.speeds import Exponential, Measured
 from flanp.stopping import FixedRounds, GradientNoise, Never, StatisticalAccuracy
 from flanp.work import Equal, SpeedMatched
 
-from small import linear_clients, models, run, speeds
+from small import linear_clients, models, one_round, run, speeds
 
 SIZES = [(1, 1, 2), (2, 1, 2), (7, 2, 1.5), (7, 3, 3), (37, 5, 2)]
 
@@ -25,9 +26,9 @@ SIZES = [(1, 1, 2), (2, 1, 2), (7, 2, 1.5), (7, 3, 3), (37, 5, 2)]
 @pytest.mark.parametrize(("N", "n0", "growth"), SIZES)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_stages_are_the_n_fastest_and_end_with_everyone(N, n0, growth, seed):
-    _, trace = run(N=N, participation=Flanp(n0, growth), stop=FixedRounds(2), seed=seed)
+    _, trace = run(N=N, participation=Growing(n0, growth), stop=FixedRounds(2), seed=seed)
     T = speeds(N, seed)
-    sizes = Flanp(n0, growth).stages(N)
+    sizes = Growing(n0, growth).stages(N)
     assert [len(state.active) for state, _ in trace] == [n for n in sizes for _ in range(2)]
     for state, _ in trace:
         n = len(state.active)
@@ -39,10 +40,10 @@ def test_stages_are_the_n_fastest_and_end_with_everyone(N, n0, growth, seed):
 @pytest.mark.parametrize("work", [Equal(tau=4), SpeedMatched(tau=3, limit=5)])
 def test_virtual_time_is_the_sum_over_stages(N, n0, growth, work):
     """sum over stages of (rounds x tau x T of the slowest participant)."""
-    _, trace = run(N=N, participation=Flanp(n0, growth), stop=FixedRounds(3), work=work)
+    _, trace = run(N=N, participation=Growing(n0, growth), stop=FixedRounds(3), work=work)
     T = np.sort(speeds(N))
-    expected = sum(3 * work.tau * T[n - 1] for n in Flanp(n0, growth).stages(N))
-    assert trace[-1][0].time == pytest.approx(expected, rel=1e-12)
+    expected = sum(3 * work.tau * T[n - 1] for n in Growing(n0, growth).stages(N))
+    assert trace[-1][0].clock.time == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("N", [1, 2, 7, 37])
@@ -50,27 +51,27 @@ def test_virtual_time_is_the_sum_over_stages(N, n0, growth, work):
     "solver", [FedAvg(eta=0.05), FedGATE(eta=0.05), FedNova(eta=0.05), Scaffold(eta=0.05)]
 )
 def test_flanp_from_all_clients_is_the_bare_solver(N, solver):
-    _, with_flanp = run(N=N, solver=solver, participation=Flanp(n0=N))
+    _, with_flanp = run(N=N, solver=solver, participation=Growing(n0=N))
     _, bare = run(N=N, solver=solver, participation=Everyone())
     np.testing.assert_array_equal(models(with_flanp), models(bare))
-    assert [s.time for s, _ in with_flanp] == [s.time for s, _ in bare]
+    assert [s.clock.time for s, _ in with_flanp] == [s.clock.time for s, _ in bare]
 
 
 def test_each_stage_starts_from_the_model_reached():
     """A run cut at a transition and a run of the next stage alone from there give the same."""
-    engine, trace = run(N=7, participation=Flanp(3, 3), stop=FixedRounds(4))
+    engine, trace = run(N=7, participation=Growing(3, 3), stop=FixedRounds(4))
     first_of_second = next(j for j, (state, _) in enumerate(trace) if state.k == 1)
     warm = trace[first_of_second - 1][1]["w"]
-    model = engine.load({"w": warm, "clients": np.zeros((7, 3))})
+    model, _ = engine.load({"w": warm, "clients.own": np.zeros((7, 3))}, Clock())
     state, arrays = trace[first_of_second]
-    after = engine.round(model, state.rounds - 1, state.active, np.full(7, 4), 0.05, 1.0)
+    after = one_round(engine, model, state.rounds - 1, state.active, np.full(7, 4), 0.05, 1.0)
     np.testing.assert_allclose(np.asarray(after.w), arrays["w"], atol=1e-12)
 
 
 def test_every_stage_ends_at_its_own_accuracy():
     mu, c = 0.5, 0.4
     rule = StatisticalAccuracy(mu, c)
-    engine, trace = run(N=37, participation=Flanp(2), stop=rule, rounds=1000)
+    engine, trace = run(N=37, participation=Growing(2), stop=rule, rounds=1000)
     data = linear_clients(37)
     for (state, arrays), following in zip(trace, [*trace[1:], None], strict=True):
         w, active = arrays["w"], state.active
@@ -84,7 +85,7 @@ def test_every_stage_ends_at_its_own_accuracy():
 
 
 def test_a_stage_whose_start_is_accurate_takes_no_round():
-    _, trace = run(N=7, participation=Flanp(1), stop=StatisticalAccuracy(mu=1e9, c=1e9))
+    _, trace = run(N=7, participation=Growing(1), stop=StatisticalAccuracy(mu=1e9, c=1e9))
     assert trace == []
 
 
@@ -92,9 +93,10 @@ def simulation(order=None, N=7, seed=0, solver=FedGATE(eta=0.05), shift=0.0, **o
     clients = [(x, y + shift) for x, y in linear_clients(N, unequal=True)]
     order = range(N) if order is None else order
     data = from_clients([clients[i] for i in order], [f"c{i}" for i in order])
-    options = {"participation": Flanp(2), "stop": FixedRounds(3), **options}
-    options = {"work": Equal(tau=4, batch=6), "speeds": Exponential(), **options}
-    return Simulation(LinearRegression(), data, solver, seed=seed, **options)
+    parts = {"participation": Growing(2), "stop": FixedRounds(3), "work": Equal(tau=4, batch=6)}
+    method = Method(solver, **{name: options.pop(name, part) for name, part in parts.items()})
+    options = {"speeds": Exponential(), **options}
+    return prepare(LinearRegression(), data, method, seed=seed, **options)
 
 
 def history_bytes(run, folder):
@@ -120,46 +122,63 @@ def test_the_order_of_clients_does_not_matter(tmp_path, order, speeds):
 
 
 def test_ties_in_speed_are_broken_by_id():
-    _, trace = run(N=7, T=[2, 1, 1, 2, 1, 3, 2], participation=Flanp(2, 1.5), stop=FixedRounds(1))
+    _, trace = run(N=7, T=[2, 1, 1, 2, 1, 3, 2], participation=Growing(2, 1.5), stop=FixedRounds(1))
     assert trace[0][0].active.tolist() == [1, 2]
     assert trace[1][0].active.tolist() == [1, 2, 4]
     assert trace[2][0].active.tolist() == [1, 2, 4, 0]
 
 
 def resumable(folder=None, **options):
-    given = {"max_rounds": 12, "record_every": 5, "stop": Never(), **options}
-    return Simulation(
+    return prepare(
         LinearRegression(),
         from_clients(linear_clients(4)),
-        FedGATE(eta=0.01),
+        Method(FedGATE(eta=0.01), stop=Never()),
         resume=folder,
-        **given,
+        **{"max_rounds": 12, "record_every": 5, **options},
     )
 
 
+class AfterSeven(flanp.Hook):
+    """Does something to a run after its seventh round, which is between two records."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def on_round(self, run):
+        if run.state.rounds == 7:
+            self.action(run)
+
+
+def interrupt(run):
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("options", [{}, {"target": None}, {"record_after": 900.0}])
-@pytest.mark.parametrize("limited", [True, False])
-def test_a_resumed_run_records_what_the_uninterrupted_one_does(tmp_path, options, limited):
-    """Also where the rounds between two records were cut off by a limit, or by Ctrl-C."""
+@pytest.mark.parametrize("cut_by", ["a limit", "an interrupt", "a crash"])
+def test_a_resumed_run_records_what_the_uninterrupted_one_does(tmp_path, options, cut_by):
+    """Also where the rounds between two records were cut off by a limit, by Ctrl-C or a crash."""
     whole = resumable(**options)
     assert list(whole)
     if "target" in options:  # a level that is met between two records, and seen at the second
         options = {"target": {"loss": whole.history.rows[2].loss}}
         whole = resumable(**options)
         assert list(whole)[-1].round == 10
-    cut = resumable(**options, max_rounds=7) if limited else resumable(**options)
-    if limited:
+    if cut_by == "a limit":
+        cut = resumable(**options, max_rounds=7)
         list(cut)
+        cut.save(tmp_path)
+    elif cut_by == "an interrupt":
+        cut = resumable(**options, hooks=[AfterSeven(interrupt)])
+        with pytest.raises(KeyboardInterrupt):
+            list(cut)
+        cut.save(tmp_path)
     else:
-        next(iter(cut))
-        states = flanp.algorithm.flanp(cut.engine, cut.method, cut.clock, cut.state, cut.endless)
-        while cut.state.rounds < 7 and cut._step(states) is None:
-            pass
-    cut.save(tmp_path)
+        list(resumable(**options, hooks=[AfterSeven(lambda run: run.save(tmp_path))]))
     again = resumable(tmp_path, **options)
+    assert again.state.rounds == 7
     list(again)
     assert again.history.rows == whole.history.rows
-    assert again.history.about["ended"] == whole.history.about["ended"]
+    assert again.history.ended == whole.history.ended
 
 
 def test_a_crash_between_the_files_of_a_save_after_a_resume(tmp_path):
@@ -195,15 +214,18 @@ def test_a_run_is_not_resumed_to_an_end_that_it_has_passed(tmp_path):
 
 
 def test_another_loss_or_other_held_out_data_is_another_run(tmp_path):
+    def bias(p, b):
+        return jnp.mean(b[1] - b[0] @ p)
+
     def run(scale, test, folder=None):
         problem = Custom(
             lambda key: jnp.zeros(3),
             lambda p, b: scale * jnp.mean((b[0] @ p - b[1]) ** 2),
-            lambda p, b: jnp.mean(b[1] - b[0] @ p),
+            metrics=(Metric("bias", bias),),
         )
         clients = linear_clients(4)
         data = from_clients(clients, test=clients[test])
-        return Simulation(problem, data, FedGATE(eta=0.01), max_rounds=2, resume=folder)
+        return prepare(problem, data, Method(FedGATE(eta=0.01)), max_rounds=2, resume=folder)
 
     first = run(1, 0)
     list(first)
@@ -278,10 +300,10 @@ def test_jitter_redraws_speeds_around_the_mean():
 )
 @settings(max_examples=200)
 def test_growth_is_strict_and_ends_at_N(N, n0, growth):
-    sizes = Flanp(n0, growth).stages(N)
+    sizes = Growing(n0, growth).stages(N)
     if n0 > N:
         with pytest.raises(flanp.BadInput, match="at most the number of clients"):
-            Flanp(n0, growth).check(N)
+            Growing(n0, growth).check(N)
     assert sizes[0] == min(n0, N)
     assert sizes[-1] == N
     for a, b in zip(sizes, sizes[1:], strict=False):

@@ -4,22 +4,23 @@ import numpy as np
 import pytest
 
 import flanp
-from flanp.algorithm import Method
 from flanp.checks import BadInput
 from flanp.comparison import Comparison, compare, speed_up
 from flanp.data import Digits, Synthetic
 from flanp.history import History
-from flanp.participation import Everyone, Flanp
+from flanp.method import Method
+from flanp.participation import Everyone, Growing
 from flanp.plots import plot_comparison, plot_run
 from flanp.problems import LinearRegression, LogisticRegression
 from flanp.solvers import FedAvg, FedGATE
 from flanp.speeds import Exponential
 from flanp.stopping import GradientNoise
+from flanp.target import Target
 from flanp.work import Equal
 
 GATE, RULE, WORK = FedGATE(eta=0.1), GradientNoise(), Equal(tau=10)
 METHODS = {
-    "FLANP": Method(GATE, Flanp(1), RULE, WORK),
+    "FLANP": Method(GATE, Growing(1), RULE, WORK),
     "FedGATE": Method(GATE, Everyone(), RULE, WORK),
     "FedAvg": Method(FedAvg(eta=0.1), Everyone(), RULE, WORK),
 }
@@ -62,7 +63,8 @@ def test_methods_share_data_start_and_speeds(result):
 def test_the_target_is_the_papers_statistical_accuracy(result):
     for seed, target in enumerate(result.targets):
         constants = LinearRegression().constants(DATA.load(seed))
-        assert target == {"grad_norm_sq": pytest.approx(2 * constants.mu * constants.c / (32 * 50))}
+        level = 2 * constants.mu * constants.c / (32 * 50)
+        assert target == Target("grad_norm_sq", pytest.approx(level))
 
 
 def test_saved_in_full(result, tmp_path):
@@ -87,7 +89,7 @@ def test_without_a_target_it_is_the_lowest_loss_all_reach():
         LogisticRegression(), Digits(clients=5), METHODS, seeds=1, max_rounds=5, progress=False
     )
     worst = max(min(h[0].column("loss")) for h in result.histories.values())
-    assert result.targets == [{"loss": worst}]
+    assert result.targets == [Target("loss", worst)]
     assert all(np.isfinite(result.times(name)).all() for name in METHODS)
 
 
@@ -104,14 +106,16 @@ def test_a_method_that_diverges_misses_the_target():
     )
     assert np.isnan(result.times("wild")).all()
     assert result.speed_up("FLANP", "wild").seeds == 0
-    assert "diverged" in result.histories["wild"][0].about["ended"]
+    assert result.histories["wild"][0].diverged
+    assert "diverged" in str(result.histories["wild"][0].ended)
 
 
 def test_a_method_that_diverges_does_not_set_the_common_target():
     methods = {**METHODS, "wild": Method(FedAvg(eta=100.0), Everyone(), RULE, WORK)}
     result = compare(LinearRegression(), DATA, methods, seeds=1, max_rounds=9, progress=False)
     start = result.histories["FLANP"][0].rows[0].loss
-    assert result.targets[0]["loss"] < 0.9 * start
+    assert result.targets[0].column == "loss"
+    assert result.targets[0].level < 0.9 * start
 
 
 def test_seeds_start_where_they_are_told():
@@ -148,7 +152,7 @@ def test_bad_comparisons():
         compare(LogisticRegression(), Digits(clients=3), METHODS, target="statistical accuracy")
     with pytest.raises(BadInput, match="another method has the same name but for signs"):
         compare(LinearRegression(), DATA, {"A": METHODS["FLANP"], "a!": METHODS["FedAvg"]})
-    few = {**METHODS, "few": Method(GATE, Flanp(99), RULE, WORK)}
+    few = {**METHODS, "few": Method(GATE, Growing(99), RULE, WORK)}
     with pytest.raises(BadInput, match=r"methods.few: n0 = 99"):
         compare(LinearRegression(), DATA, few)
     with pytest.raises(BadInput, match="target = 'soon'"):

@@ -4,9 +4,9 @@ import pytest
 
 from flanp.checks import BadInput
 from flanp.config import build, default_text, load_config
+from flanp.config.families import FAMILIES
 from flanp.data import CSV, Digits, Dirichlet
-from flanp.families import FAMILIES
-from flanp.participation import Everyone, Flanp
+from flanp.participation import Everyone, Growing
 from flanp.schedules import Shrinking
 from flanp.solvers import FedAvg, FedGATE
 from flanp.speeds import FromCSV, Uniform
@@ -39,7 +39,7 @@ def test_the_bundled_default_is_valid_and_names_every_part():
     config = load_config(None)
     assert len(config.methods) >= 5
     for family in ("data", "speeds", "solver", "work", "participation"):
-        for name in FAMILIES[family]:
+        for name in FAMILIES[family].members:
             assert name in default_text()
 
 
@@ -47,7 +47,7 @@ def test_defaults(load):
     config = load(SMALL)
     (method,) = config.methods.values()
     assert list(config.methods) == ["FedGATE"]
-    assert method.participation == Flanp()
+    assert method.participation == Growing()
     assert method.stop == GradientNoise()
     assert method.work == Equal(tau=10)
     assert config.speeds == Uniform()
@@ -102,7 +102,7 @@ def test_overrides(load):
 def test_overrides_of_parts_that_the_file_leaves_out(load):
     config = load(SMALL, "participation.n0=2", "work.epochs=2", "work.batch=5", "speeds.high=60")
     (method,) = config.methods.values()
-    assert method.participation == Flanp(n0=2)
+    assert method.participation == Growing(n0=2)
     assert method.work == Equal(epochs=2.0, batch=5)
     assert config.speeds == Uniform(high=60)
 
@@ -128,7 +128,6 @@ def test_methods_inherit_parameters_that_they_have(load):
         ("seeds=many", r"seeds = 'many': it must be a whole number from 1 to"),
         ("precision=float16", r"precision = 'float16': it must be 'float32' or 'float64'"),
         ("target=soon", r"target = 'soon': it must be 'statistical accuracy', or one level"),
-        ("target.lost=0.1", r"target.lost: no target can be set on it; did you mean 'loss'"),
         ("target={loss=1,distance=2}", r"target = .*: it must be one level"),
         ('solver.eta="0.1"', r"solver.eta = '0.1': it must be a number"),
         ('data.clients="7"', r"data.clients = '7': it must be a whole number from 1 to"),
@@ -146,12 +145,20 @@ def test_methods_inherit_parameters_that_they_have(load):
             r"work = 3: it must be a name or a table with a name; there are: 'Equal', 'Sp",
         ),
         ("problem.name=nowhere:thing", r"cannot be imported"),
-        ("problem.name=math:pi", r"not a flanp.problems.Problem"),
+        ("problem.name=math:pi", r"it is a float, and must be a flanp.problems.*Problem"),
     ],
 )
 def test_bad_values_say_what_to_do(load, override, message):
     with pytest.raises(BadInput, match=message):
         load(SMALL, override)
+
+
+def test_a_target_on_a_column_that_there_is_not(load):
+    """Which ones there are is known when there is a run of the problem."""
+    config = load(SMALL, "target.lost=0.1")
+    message = "target.lost: there is no such column; did you mean 'loss'"
+    with pytest.raises(BadInput, match=message):
+        config.simulation(*config.methods.values())
 
 
 def test_methods_are_told_apart_by_name(load):
@@ -163,7 +170,7 @@ def test_methods_are_told_apart_by_name(load):
 
 
 def test_growth_and_n0_are_checked(load):
-    participation = '[participation]\nname="Flanp"\n'
+    participation = '[participation]\nname="Growing"\n'
     with pytest.raises(BadInput, match=r"participation.growth = 1.0: it must be a number above 1"):
         load(SMALL + participation + "growth=1.0\n")
     with pytest.raises(

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from flanp import Method, prepare
 from flanp.checks import BadInput
 from flanp.config import load_config
 from flanp.data import CIFAR10, CSV, MNIST, Synthetic, images
 from flanp.files import read_csv, write_sealed
 from flanp.history import History
+from flanp.paper.reproduce import results_in
 from flanp.problems import LinearRegression
-from flanp.reproduce import results_in
-from flanp.simulation import Simulation
 from flanp.solvers import FedGATE
 from flanp.speeds import read_speeds
 
@@ -66,10 +66,10 @@ def result_of(function, *words):
 
 
 def simulation(resume=None):
-    return Simulation(
+    return prepare(
         LinearRegression(),
         Synthetic(clients=4, samples=6, dim=2),
-        FedGATE(eta=0.1),
+        Method(FedGATE(eta=0.1)),
         max_rounds=4,
         resume=resume,
     )

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flanp.config import Settings
+from flanp.config.families import FAMILIES
 from flanp.data import images
-from flanp.families import FAMILIES
 from flanp.parts import Within, field_types
 
 from attempts import BYTES, SECONDS, Attempts
@@ -23,6 +23,7 @@ REQUIRED = {
     "RandomK": {"k": 2},
     "FastestK": {"k": 2},
     "FixedRounds": {"rounds": 2},
+    "Deadline": {"seconds": 100.0},
     "Measured": {"seconds": [1.0, 2.0, 3.0, 4.0]},
     "FromCSV": {"path": "speeds.csv"},
     "CSV": {"path": "table.csv", "target": "y", "clients": 4},
@@ -59,8 +60,8 @@ VALUES = st.one_of(
 
 def fields():
     """Return (family, class, field) of all that a configuration can hold."""
-    for family, classes in FAMILIES.items():
-        for name, cls in classes.items():
+    for family in FAMILIES:
+        for name, cls in FAMILIES[family].members.items():
             for field in field_types(cls):
                 yield family, name, field
     for field in field_types(Settings):
@@ -89,8 +90,9 @@ def configuration(family, name, field, value):
         "solver": {"name": "FedGATE", "eta": 0.01},
         "work": {"name": "Equal"},
         "speeds": {"name": "Uniform"},
-        "participation": {"name": "Flanp"},
+        "participation": {"name": "Growing"},
         "stop": {"name": "FixedRounds"},
+        "patience": {"name": "All"},
     }
     lines = [] if field in ("max_rounds", "target") else ["max_rounds = 3"]
     if name in LABELS or name in ("Digits", "MNIST", "CIFAR10"):
@@ -100,8 +102,8 @@ def configuration(family, name, field, value):
         parts[family] |= {"name": name}
     elif family == "split":
         parts["data"]["split"] = {"name": name, field: value}
-    elif family == "schedule":
-        parts["solver"]["schedule"] = {"name": name, **REQUIRED.get(name, {}), field: value}
+    elif family in ("schedule", "local", "compression"):
+        parts["solver"][family] = {"name": name, **REQUIRED.get(name, {}), field: value}
     else:
         lines += [f"{field} = {toml(value)}"]
     for key, part in parts.items():
@@ -161,7 +163,7 @@ def judge(attempts, text, field=None, value=None):
 
 
 @pytest.mark.parametrize(
-    ("family", "name"), [(family, name) for family in FAMILIES for name in FAMILIES[family]]
+    ("family", "name"), [(family, name) for family in FAMILIES for name in FAMILIES[family].members]
 )
 def test_each_part_runs_on_four_clients(attempts, family, name):
     """Otherwise the next tests would prove nothing."""
@@ -180,7 +182,9 @@ def ranges(hint):
 
 @pytest.mark.parametrize(("family", "name", "field"), fields())
 def test_all_of_a_declared_range_runs_or_is_refused_in_words(attempts, family, name, field):
-    hint = field_types(FAMILIES[family][name] if family else Settings)[field]
+    hint = field_types(FAMILIES[family].members[name] if family else Settings)[field]
+    for value in (True, False) if hint is bool else ():
+        judge(attempts, configuration(family, name, field, value), field, value)
     for kind, (low, high, above) in ranges(hint):
         low, high = max(low, 1e-12) if above else low, min(high, 1e300)
         middle = math.sqrt(max(low, 1e-12)) * math.sqrt(high)

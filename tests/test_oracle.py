@@ -4,16 +4,18 @@ import jax
 import numpy as np
 import pytest
 
-from flanp.algorithm import Method, State, flanp
 from flanp.data import from_clients
-from flanp.kernels import sample_order
-from flanp.participation import Flanp
+from flanp.method import Method
+from flanp.participation import Growing
 from flanp.problems import LinearRegression
-from flanp.simulator import Simulator
+from flanp.simulator.engine import Simulator
+from flanp.simulator.sampling import sample_order
+from flanp.simulator.world import World
 from flanp.solvers import FedGATE
-from flanp.speeds import Clock
 from flanp.stopping import StatisticalAccuracy
 from flanp.work import Equal
+
+from small import rounds_of
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 
@@ -72,10 +74,9 @@ def test_equals_the_single_file_version(oracle, precision, N, n0, growth, batch,
             max_rounds=60,
             **settings,
         )
-        clock = Clock(T, jitter=0.0, seed=seed)
         method = Method(
             FedGATE(**settings),
-            Flanp(n0, growth),
+            Growing(n0, growth),
             StatisticalAccuracy(mu, c),
             Equal(tau=7, batch=batch),
         )
@@ -83,15 +84,14 @@ def test_equals_the_single_file_version(oracle, precision, N, n0, growth, batch,
             LinearRegression(),
             from_clients(clients),
             method.solver,
-            clock.ranking,
+            World(T, seed=seed),
             batch=batch,
             seed=seed,
             precision=precision,
         )
-        states = flanp(engine, method, clock, State(engine.start()))
         got = [
-            (len(state.active), np.array(state.model.w), state.time)
-            for state, _ in zip(states, range(60), strict=False)
+            (len(state.active), arrays["w"], state.clock.time)
+            for state, arrays in rounds_of(engine, method, seed, rounds=60)
         ]
         assert [n for n, _, _ in got] == [n for n, _, _ in expected]
         for (_, w, time), (_, w_expected, time_expected) in zip(got, expected, strict=True):

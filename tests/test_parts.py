@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 import flanp
+from flanp import Method
 from flanp.checks import BadInput
-from flanp.parts import Part, Within, conform
+from flanp.measurement import Look
+from flanp.parts import Part, Within, conform, field_types
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,9 @@ def test_calls_that_lack_something_or_have_too_much():
     with pytest.raises(BadInput, match="eta: it is missing"):
         flanp.solvers.FedGATE()
     with pytest.raises(BadInput, match="takes 2 arguments in order, not 3"):
-        flanp.participation.Flanp(1, 2.0, 3)
+        flanp.participation.Growing(1, 2.0, 3)
     with pytest.raises(BadInput, match="a value twice"):
-        flanp.participation.Flanp(1, n0=1)
+        flanp.participation.Growing(1, n0=1)
 
 
 def test_other_types_take_anything():
@@ -87,8 +89,9 @@ GATE = flanp.solvers.FedGATE(eta=0.1)
         ({"data": flanp.data.Synthetic}, r"data = the class Synthetic: it must be a FederatedData"),
         ({"speeds": [1.0, 2.0, 3.0, 4.0]}, r"speeds = \[1.0.*Measured"),
         ({"solver": flanp.solvers.FedGATE}, r"solver = the class FedGATE: it must be a Solver"),
+        ({"method": GATE}, r"method = FedGATE.*: it must be a Method. Give it as flanp.Method"),
         ({"problem": "LinearRegression"}, r"problem = 'LinearRegression': it must be a Problem"),
-        ({"participation": 3}, r"participation = 3: it must be a Participation, such as Flanp"),
+        ({"participation": 3}, r"participation = 3: it must be a Participation, such as Growing"),
         ({"stop": 0.1}, r"stop = 0.1: it must be a StageRule"),
         ({"work": 10}, r"work = 10: it must be a Work"),
         ({"max_rond": 3}, r"max_rond: unknown keyword; did you mean 'max_rounds'\?"),
@@ -102,14 +105,18 @@ GATE = flanp.solvers.FedGATE(eta=0.1)
     ],
 )
 def test_simulate_refuses_what_it_cannot_use(given, message):
-    arguments = {"problem": PROBLEM, "data": DATA, "solver": GATE, **given}
     with pytest.raises(BadInput, match=message):
-        flanp.simulate(**arguments)
+        simulate(**given)
+
+
+def simulate(problem=PROBLEM, data=DATA, method=None, **given):
+    parts = {name: given.pop(name) for name in field_types(Method) if name in given}
+    return flanp.simulate(problem, data, method or Method(**{"solver": GATE, **parts}), **given)
 
 
 def test_a_source_that_loads_nothing():
     with pytest.raises(BadInput, match="Nothing.load = None: it must be a FederatedData"):
-        flanp.simulate(PROBLEM, Nothing(), GATE)
+        flanp.simulate(PROBLEM, Nothing(), Method(GATE))
 
 
 class TooLarge(flanp.data.Source):
@@ -119,7 +126,7 @@ class TooLarge(flanp.data.Source):
 
 def test_memory_that_runs_out_is_not_called_bad_input():
     with pytest.raises(MemoryError):
-        flanp.simulate(PROBLEM, TooLarge(), GATE)
+        flanp.simulate(PROBLEM, TooLarge(), Method(GATE))
 
 
 def test_compare_refuses_what_it_cannot_use():
@@ -167,7 +174,7 @@ class Everyone(flanp.participation.Participation):
 )
 def test_policies_that_return_nonsense(policy, message):
     with pytest.raises(BadInput, match=message):
-        flanp.simulate(PROBLEM, DATA, GATE, participation=policy)
+        flanp.simulate(PROBLEM, DATA, Method(GATE, policy))
 
 
 @dataclass(frozen=True)
@@ -181,12 +188,12 @@ class Odd(flanp.work.Work):
 @pytest.mark.parametrize("steps", [np.zeros(1, int), np.array([2**40]), np.array([1.5]), 3, None])
 def test_work_that_returns_nonsense(steps):
     with pytest.raises(BadInput, match=r"Odd\(tau = 1.*local steps"):
-        flanp.simulate(PROBLEM, DATA, GATE, work=Odd(tau=1, answer=steps))
+        flanp.simulate(PROBLEM, DATA, Method(GATE, work=Odd(tau=1, answer=steps)))
 
 
 @dataclass(frozen=True)
 class Rule(flanp.stopping.StageRule):
-    at: object = "active"
+    at: object = Look.ACTIVE
     answer: object = (True, {})
 
     def looks_at(self, stage, rounds):
@@ -199,7 +206,7 @@ class Rule(flanp.stopping.StageRule):
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        (Rule(at="everything"), r"Rule.looks_at = 'everything': it must be one of 'active'"),
+        (Rule(at="everything"), r"Rule.looks_at = 'everything': it must be a flanp.stopping.Look"),
         (Rule(at=None), r"Rule.looks_at = None"),
         (Rule(answer=True), r"Rule.met failed .*\(whether the stage ends, what to remember\)"),
         (Rule(answer=("no", {})), r"Rule.met returned \('no', {}\)"),
@@ -210,7 +217,7 @@ class Rule(flanp.stopping.StageRule):
 )
 def test_rules_that_return_nonsense(rule, message):
     with pytest.raises(BadInput, match=message):
-        flanp.simulate(PROBLEM, DATA, GATE, stop=rule)
+        flanp.simulate(PROBLEM, DATA, Method(GATE, stop=rule))
 
 
 @dataclass(frozen=True)
@@ -239,8 +246,9 @@ class Sizes(flanp.schedules.Schedule):
 
 @pytest.mark.parametrize("answer", [None, "ab", 0.1, (0.1,), (0.1, 1, 2), (np.nan, 1), (0, 1)])
 def test_schedules_that_return_nonsense(answer):
+    avg = flanp.solvers.FedAvg(eta=0.1, schedule=Sizes(answer))
     with pytest.raises(BadInput, match=r"Sizes.step_sizes failed|by the solver's schedule"):
-        flanp.simulate(PROBLEM, DATA, flanp.solvers.FedAvg(eta=0.1, schedule=Sizes(answer)))
+        flanp.simulate(PROBLEM, DATA, Method(avg))
 
 
 def test_policies_cannot_change_the_ranking():
@@ -250,7 +258,7 @@ def test_policies_cannot_change_the_ranking():
             return ranking
 
     with pytest.raises(BadInput, match=r"Sorting.select failed .*read-only"):
-        flanp.simulate(PROBLEM, DATA, GATE, participation=Sorting())
+        flanp.simulate(PROBLEM, DATA, Method(GATE, Sorting()))
 
 
 class Nothing(flanp.data.Source):
@@ -269,19 +277,19 @@ class Drawn(flanp.speeds.Speeds):
 @pytest.mark.parametrize("T", [[1.0], [1, 2, 3, 0], [1, 2, 3, np.inf], [1, 2, 3, np.nan], "fast"])
 def test_speeds_that_return_nonsense(T):
     with pytest.raises(BadInput, match=r"Drawn.draw"):
-        flanp.simulate(PROBLEM, DATA, GATE, speeds=Drawn(T))
+        flanp.simulate(PROBLEM, DATA, Method(GATE), speeds=Drawn(T))
 
 
 def test_steps_that_no_data_could_bear():
     steep = flanp.problems.LinearRegression(l2=100.0)
     with pytest.raises(BadInput, match=r"\(l2, eta, gamma, tau\) = \(100.0, 0.1, 1.0, 10\)"):
-        flanp.simulate(steep, DATA, GATE)
+        flanp.simulate(steep, DATA, Method(GATE))
     with pytest.raises(BadInput, match=r"\(rho, eta\) = \(30.0, 0.1\)"):
-        flanp.simulate(PROBLEM, DATA, flanp.solvers.FedProx(eta=0.1, rho=30.0))
+        flanp.simulate(PROBLEM, DATA, Method(flanp.solvers.FedProx(eta=0.1, rho=30.0)))
     wild = flanp.solvers.FedGATE(eta=1e9, schedule=flanp.schedules.Shrinking(1000.0))
     many = flanp.data.Synthetic(clients=1 << 12, samples=1, dim=1)
     with pytest.raises(BadInput, match="eta of stage 1 by the solver's schedule"):
-        flanp.simulate(PROBLEM, many, wild)
+        flanp.simulate(PROBLEM, many, Method(wild))
 
 
 @pytest.mark.parametrize(
@@ -295,20 +303,19 @@ def test_steps_that_no_data_could_bear():
 )
 def test_steps_that_data_can_bear_are_not_refused(l2, solver, tau):
     problem = flanp.problems.LinearRegression(l2)
-    run = flanp.simulate(
-        problem, DATA, solver, work=flanp.work.Equal(tau=tau), max_rounds=5, record_every=1
-    )
+    method = Method(solver, work=flanp.work.Equal(tau=tau))
+    run = flanp.simulate(problem, DATA, method, max_rounds=5, record_every=1)
     assert run.rows[-1].loss < run.rows[0].loss
 
 
 def test_a_start_at_the_minimum_is_no_mistake():
     data = flanp.data.from_clients([(np.ones((3, 2)), np.zeros(3))] * 2)
-    assert flanp.simulate(PROBLEM, data, GATE).about["ended"] == "accuracy reached"
+    assert str(flanp.simulate(PROBLEM, data, Method(GATE)).ended) == "accuracy reached"
 
 
 def test_the_smallest_and_the_largest_seed_differ():
     losses = [
-        flanp.simulate(PROBLEM, DATA, GATE, seed=seed, max_rounds=1).rows[0].loss
+        flanp.simulate(PROBLEM, DATA, Method(GATE), seed=seed, max_rounds=1).rows[0].loss
         for seed in (0, 1, 2**32 - 1)
     ]
     assert len(set(losses)) == 3

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from flanp.algorithm import Method
 from flanp.checks import BadInput
 from flanp.comparison import compare
 from flanp.data import Synthetic
-from flanp.participation import Everyone, Flanp
+from flanp.method import Method
+from flanp.participation import Everyone, Growing
 from flanp.planning import MOST_STAGES, expected_rounds, parse_speeds, plan
 from flanp.problems import LinearRegression
 from flanp.solvers import FedGATE
@@ -27,7 +27,7 @@ def test_the_plan_predicts_the_simulator(speeds):
     """Figure 7's problem with N = 32: predicted and measured ratio within a quarter."""
     data, gate, work = Synthetic(clients=32, samples=100), FedGATE(eta=0.05), Equal(tau=10)
     methods = {
-        "FLANP": Method(gate, Flanp(1), StatisticalAccuracy(), work),
+        "FLANP": Method(gate, Growing(1), StatisticalAccuracy(), work),
         "FedGATE": Method(gate, Everyone(), Never(), work),
     }
     measured = compare(
@@ -117,7 +117,7 @@ def rounds_in_a_table(sizes, s, kappa, start, step, modes=20):
     step=st.floats(0.1, 10),
 )
 def test_rounds_are_those_of_a_table_of_all_rounds(N, n0, growth, s, kappa, start, step):
-    sizes = Flanp(min(n0, N), growth).stages(N)
+    sizes = Growing(min(n0, N), growth).stages(N)
     expected = rounds_in_a_table(sizes, s, kappa, start, step)
     assert expected_rounds(sizes, s, kappa, start, step).tolist() == expected
 
@@ -153,7 +153,7 @@ def test_a_gradient_just_at_the_limit_is_there(n, s, r, step):
 def test_rounds_of_a_plan_are_those_of_its_stages_alone():
     result = plan(Exponential(), 12345, 77, kappa=300, n0=3, growth=1.1, start=5)
     sizes = [stage.n for stage in result.stages]
-    assert sizes == Flanp(3, 1.1).stages(12345)
+    assert sizes == Growing(3, 1.1).stages(12345)
     rounds = expected_rounds(sizes, 77, 300, 5).tolist()
     assert [stage.rounds for stage in result.stages] == rounds
     assert result.full_rounds == expected_rounds([12345], 77, 300, 5)[0]

@@ -1,12 +1,14 @@
 """Pictures: what is on the axes, not how it looks."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from flanp.comparison import Comparison
+from flanp.ended import Ended, Reason
 from flanp.history import History, Row
 from flanp.plots import (
     draw_comparison,
@@ -16,11 +18,27 @@ from flanp.plots import (
     plot_panels,
     plot_run,
 )
+from flanp.target import Target
 
 FALLING = [2.0, 1.0, 0.5, 0.25]
+REACHED = Ended(Reason.TARGET)
+METRIC = "test_error"
 
 
-def run(losses=FALLING, seconds=10.0, stages=1, metrics=None, ended="target reached", **about):
+def diverged(after):
+    return Ended(Reason.DIVERGED, f"diverged in round {after}, stage 1")
+
+
+def run(
+    losses=FALLING,
+    seconds=10.0,
+    stages=1,
+    metrics=None,
+    ended=REACHED,
+    metric=METRIC,
+    higher_is_better=None,
+    **about,
+):
     """Return a run with a row for each loss, in which a round takes some seconds."""
     rows = [
         Row(
@@ -32,17 +50,17 @@ def run(losses=FALLING, seconds=10.0, stages=1, metrics=None, ended="target reac
             grad_norm_sq=math.nan,
             stage_grad_norm_sq=1.0,
             waiting=0.0,
-            metric=None if metrics is None else metrics[r],
+            metrics={} if metrics is None else {metric: metrics[r]},
         )
         for r, loss in enumerate(losses)
     ]
-    return History(rows, {"ended": ended, "metric": "test error", **about})
+    return History(rows, {"metrics": {metric: higher_is_better}, **about}, ended=ended)
 
 
 def compared(target=0.3, **histories):
     runs = {name: each if isinstance(each, list) else [each] for name, each in histories.items()}
     seeds = max(map(len, runs.values()))
-    return Comparison(runs, targets=[] if target is None else [{"loss": target}] * seeds)
+    return Comparison(runs, targets=[] if target is None else [Target("loss", target)] * seeds)
 
 
 def curves(ax):
@@ -85,7 +103,7 @@ def test_a_curve_that_is_zero_at_times_loses_no_point(least, scale):
 
 
 def test_a_metric_of_which_more_is_better_is_on_a_linear_axis():
-    rising = run(metrics=[0.1, 0.6, 0.8, 0.9], higher_is_better=True, target={"metric": 0.7})
+    rising = run(metrics=[0.1, 0.6, 0.8, 0.9], higher_is_better=True, target={METRIC: 0.7})
     figure = draw_run(rising)
     assert [ax.get_yscale() for ax in figure.axes] == ["log", "log", "linear", "linear"]
     assert dots(figure.axes[3]) == [[20.0, 0.7]]
@@ -117,11 +135,11 @@ def test_what_was_not_measured_is_not_drawn(tmp_path):
     (data,) = curves(figure.axes[0])
     assert [value_at(data, r) for r in (1.1, 2.1, 3.1, 4.0)] == [1.0, 1.0, 0.5, 0.5]
     assert np.isnan(value_at(data, 0.9))
-    for nothing in (run([math.nan] * 3), History([], {"ended": None})):
+    for nothing in (run([math.nan] * 3), History()):
         assert plot_run(nothing, tmp_path / "none") == []
     assert plot_comparison(Comparison({"A": []}), tmp_path / "none") == []
     assert list(tmp_path.iterdir()) == []
-    empty = History([], {"ended": "diverged in round 0, stage 1"})
+    empty = History(ended=diverged(0))
     assert len(plot_comparison(compared(A=run(), B=empty), tmp_path / "half")) == 2
 
 
@@ -150,7 +168,7 @@ def test_the_rounds_axis_has_the_same_rule():
 
 
 def test_a_method_that_misses_the_target_is_cut_off_and_does_not_decide():
-    endless = run([2.0] * 500, ended="limit of 499 rounds")
+    endless = run([2.0] * 500, ended=Ended(Reason.ROUNDS, "limit of 499 rounds"))
     figure = draw_comparison(compared(A=run(), endless=endless))
     assert [ax.get_xscale() for ax in figure.axes] == ["linear", "linear"]
     assert [at[-1] for at, _ in curves(figure.axes[1])] == [30.0, 31.5]
@@ -161,7 +179,7 @@ def test_the_time_axis_of_a_run_is_logarithmic_if_its_stages_differ_tenfold():
     long = run([1.0] * 100, stages=2)
     assert scales(draw_run(long))[1][0] == "linear"
     rows = [row._replace(stage=int(row.round > 5)) for row in long.rows]
-    assert scales(draw_run(History(rows, long.about))) == [("linear", "log"), ("log", "log")]
+    assert scales(draw_run(replace(long, rows=rows))) == [("linear", "log"), ("log", "log")]
 
 
 def test_runs_that_have_ended_keep_their_last_value():
@@ -183,7 +201,7 @@ def test_the_median_of_an_even_number_of_whole_numbers_is_between_two_of_them():
 
 
 def test_a_run_that_diverged_is_left_out_from_where_it_ends():
-    wild = run([2.0, 3.0, 9.0], ended="diverged in round 3, stage 1")
+    wild = run([2.0, 3.0, 9.0], ended=diverged(3))
     settled = run([2.0, 1.0, 0.9, 0.8, 0.7])
     for runs, last in (([wild, settled, settled], 0.7), ([wild, settled], 0.7)):
         (data,) = curves(draw_comparison(compared(A=runs)).axes[0])
@@ -194,13 +212,13 @@ def test_a_run_that_diverged_is_left_out_from_where_it_ends():
 
 
 def test_a_method_that_diverged_at_once_is_a_point():
-    wild = run([2.0], ended="diverged in round 1, stage 1")
+    wild = run([2.0], ended=diverged(1))
     figure = draw_comparison(compared(None, A=run(), wild=[wild, wild, run()]))
     assert [dots(ax) for ax in figure.axes] == [[[0.0, 2.0]], [[0.0, 2.0]]]
 
 
 def test_a_method_that_diverged_does_not_press_the_others_flat():
-    wild = run([2.0, 1e3, 1e9, 1e30, 1e200], ended="diverged in round 5, stage 1")
+    wild = run([2.0, 1e3, 1e9, 1e30, 1e200], ended=diverged(5))
     figure = draw_comparison(compared(A=run(), wild=wild))
     assert [ax.get_ylim()[1] for ax in figure.axes] == [20.0, 20.0]
     assert draw_run(wild).axes[0].get_ylim()[1] == 1e100
@@ -227,7 +245,7 @@ def test_the_target_is_marked_where_it_is_set():
 
 def test_different_targets_are_marked_by_their_median_and_range():
     result = compared(A=[run(), run(), run([2.0, 1.9])])
-    result.targets = [{"loss": 0.5}, {"loss": 0.3}, {"loss": 0.4}]
+    result.targets = [Target("loss", level) for level in (0.5, 0.3, 0.4)]
     ax = draw_comparison(result).axes[1]
     assert marks(ax) == [0.4]
     (band,) = ax.patches
@@ -237,7 +255,7 @@ def test_different_targets_are_marked_by_their_median_and_range():
 
 def test_no_target_is_marked_if_there_is_none_since_all_diverged():
     result = compared(A=run())
-    result.targets = [{}]
+    result.targets = [None]
     assert marks(draw_comparison(result).axes[0]) == []
 
 
@@ -246,7 +264,7 @@ def test_no_target_is_marked_if_there_is_none_since_all_diverged():
     [
         (None, [[], []]),
         ({"loss": 0.4}, [[0.4], []]),
-        ({"metric": 0.4}, [[], [0.4]]),
+        ({METRIC: 0.4}, [[], [0.4]]),
     ],
 )
 def test_a_run_has_its_target_marked(target, levels):
@@ -262,7 +280,7 @@ def test_panels_mark_the_target_that_was_set(tmp_path):
     figure = draw_panels({"": result}, "loss", "title")
     assert [marks(ax) for ax in figure.axes] == [[0.3], [0.3]]
     assert scales(figure) == [("linear", "log"), ("log", "log")]
-    assert [marks(ax) for ax in draw_panels({"": result}, "metric", "title").axes] == [[], []]
+    assert [marks(ax) for ax in draw_panels({"": result}, METRIC, "title").axes] == [[], []]
     three = {f"s = {s}": result for s in (1, 2, 3)}
     figure = draw_panels(three, "loss", "title")
     assert [ax.get_title() for ax in figure.axes] == list(three)

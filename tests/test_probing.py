@@ -9,15 +9,24 @@ import numpy as np
 import pytest
 
 import flanp
+from flanp import Method, Metric
 from flanp.checks import BadInput
 from flanp.problems import Custom, LinearRegression
 
 DATA = flanp.data.from_clients([(np.ones((3, 2)), np.ones(3))] * 2, test=(np.ones((2, 2)), [1, 0]))
 
 
+AVG = Method(flanp.solvers.FedAvg(eta=0.1))
+GATE = Method(flanp.solvers.FedGATE(eta=0.1))
+
+
 def loss(params, batch):
     x, y = batch
     return jnp.mean((x @ params - y) ** 2)
+
+
+def measured(function, higher_is_better=None):
+    return (Metric("mine", function, higher_is_better),)
 
 
 def start(key):
@@ -56,14 +65,17 @@ undifferentiable.defvjp(lambda x: (x, None), lambda _, g: 1 / 0)
         ({"loss_fn": lambda p, b: None}, r"loss_fn .*returns nothing"),
         ({"loss_fn": lambda p, b: p.sum().astype(int)}, r"loss_fn .*returns int32"),
         ({"loss_fn": lambda p, b: undifferentiable(p.sum())}, r"the gradient of loss_fn .*failed"),
-        ({"metric_fn": lambda p, b: p}, r"metric_fn .*returns float32\[2\]: it must be one number"),
-        ({"metric_fn": lambda p, b: sys.exit()}, r"metric_fn .*failed"),
+        (
+            {"metrics": measured(lambda p, b: p)},
+            r"the metric mine .*returns float32\[2\]: it must be one number",
+        ),
+        ({"metrics": measured(lambda p, b: sys.exit())}, r"the metric mine .*failed"),
     ],
 )
 def test_functions_that_go_wrong(parts, message):
     problem = lambda: Custom(**{"init_fn": start, "loss_fn": loss, **parts})  # noqa: E731
     with pytest.raises(BadInput, match=f"(?s){message}") as caught:
-        flanp.simulate(problem(), DATA, flanp.solvers.FedAvg(eta=0.1))
+        flanp.simulate(problem(), DATA, AVG)
     assert "\n" not in str(caught.value)
 
 
@@ -85,9 +97,8 @@ def looped(params, batch):
 
 def test_losses_may_hold_loops_and_branches():
     """With what starts from a constant, as recurrent networks do."""
-    gate = flanp.solvers.FedGATE(eta=0.1)
     runs = [
-        flanp.simulate(Custom(start, each), labelled(), gate, max_rounds=4).column("loss")
+        flanp.simulate(Custom(start, each), labelled(), GATE, max_rounds=4).column("loss")
         for each in (loss, scanned, branched, looped)
     ]
     for run in runs[1:]:
@@ -103,30 +114,29 @@ def test_a_callback_that_fails_is_the_users():
         return loss(params, batch)
 
     with pytest.raises(BadInput, match="a callback in the loss or the metric failed: .*my words"):
-        flanp.simulate(Custom(start, calls), labelled(), flanp.solvers.FedAvg(eta=0.1))
+        flanp.simulate(Custom(start, calls), labelled(), AVG)
 
 
 @pytest.mark.parametrize("constant", [lambda p, b: 1.0, lambda p, b: jnp.mean(b[1] ** 2)])
 def test_a_loss_that_does_not_depend_on_the_model(constant):
     with pytest.raises(BadInput, match="the gradient of the loss is zero: it does not depend"):
-        flanp.simulate(Custom(start, constant), labelled(), flanp.solvers.FedAvg(eta=0.1))
+        flanp.simulate(Custom(start, constant), labelled(), AVG)
 
 
 def test_the_wrong_data_for_a_problem():
-    gate = flanp.solvers.FedGATE(eta=0.1)
     columns = flanp.data.from_clients([(np.ones((3, 2)), np.ones((3, 1)))])
     with pytest.raises(BadInput, match=r"LinearRegression needs .* shapes \[\(2,\), \(1,\)\]"):
-        flanp.simulate(LinearRegression(), columns, gate)
+        flanp.simulate(LinearRegression(), columns, GATE)
     three = flanp.data.from_clients([(np.ones((3, 2)), np.ones(3), np.ones(3))])
     with pytest.raises(BadInput, match=r"LinearRegression needs"):
-        flanp.simulate(LinearRegression(), three, gate)
+        flanp.simulate(LinearRegression(), three, GATE)
     with pytest.raises(BadInput, match="needs labels"):
-        flanp.simulate(flanp.problems.LogisticRegression(), columns, gate)
+        flanp.simulate(flanp.problems.LogisticRegression(), columns, GATE)
     with pytest.raises(BadInput, match=r"client '0', array 1 holds 1e\+300, too large"):
         flanp.data.from_clients([(np.full((3, 2), 1e300), np.ones(3))])
     huge = flanp.data.from_clients([(np.full((3, 2), 1e50), np.ones(3))])
     with pytest.raises(BadInput, match=r"1e\+50, beyond float32"):
-        flanp.simulate(LinearRegression(), huge, gate)
+        flanp.simulate(LinearRegression(), huge, GATE)
 
 
 def accuracy(params, batch):
@@ -141,20 +151,20 @@ def labelled(N=4):
 
 
 def test_a_metric_for_which_higher_is_better_is_not_met_at_the_start():
-    problem = Custom(start, loss, accuracy, "accuracy", higher_is_better=True)
-    run = flanp.simulate(problem, labelled(), flanp.solvers.FedAvg(eta=0.1), target={"metric": 0.8})
-    assert run.about["ended"] == "target reached"
-    assert run.rows[0].metric < 0.8 <= run.rows[-1].metric
-    assert run.rounds_to(metric=0.8) == run.rows[-1].round > 0
-    lower = Custom(start, loss, accuracy, "accuracy", higher_is_better=False)
-    run = flanp.simulate(lower, labelled(), flanp.solvers.FedAvg(eta=0.1), target={"metric": 0.8})
+    problem = Custom(start, loss, measured(accuracy, higher_is_better=True))
+    run = flanp.simulate(problem, labelled(), AVG, target={"mine": 0.8})
+    assert str(run.ended) == "target reached"
+    assert run.rows[0].metrics["mine"] < 0.8 <= run.rows[-1].metrics["mine"]
+    assert run.rounds_to(mine=0.8) == run.rows[-1].round > 0
+    lower = Custom(start, loss, measured(accuracy, higher_is_better=False))
+    run = flanp.simulate(lower, labelled(), AVG, target={"mine": 0.8})
     assert run.rows[-1].round == 0
 
 
 def test_a_metric_without_a_direction_takes_no_target():
-    problem = Custom(start, loss, accuracy, "accuracy")
-    with pytest.raises(BadInput, match="say whether a higher metric is better"):
-        flanp.simulate(problem, labelled(), flanp.solvers.FedAvg(eta=0.1), target={"metric": 0.8})
+    problem = Custom(start, loss, measured(accuracy))
+    with pytest.raises(BadInput, match="say whether higher values of it are better"):
+        flanp.simulate(problem, labelled(), AVG, target={"mine": 0.8})
 
 
 MODULE = """

@@ -6,8 +6,8 @@ import pytest
 import flanp
 from flanp.checks import BadInput
 from flanp.data import Digits, FederatedData, from_clients
-from flanp.layout import layout_of
 from flanp.problems import MLP, Custom, LinearRegression, LogisticRegression
+from flanp.simulator.layout import layout_of
 
 from small import linear_clients
 
@@ -139,9 +139,11 @@ def test_condensing_keeps_the_loss_of_targets_of_any_size(scale):
         flanp.simulate(
             LinearRegression(),
             flanp.data.from_clients(clients),
-            flanp.solvers.FedGATE(eta=0.2),
-            participation=flanp.participation.Everyone(),
-            work=flanp.work.Equal(tau=5, batch=batch),
+            flanp.Method(
+                flanp.solvers.FedGATE(eta=0.2),
+                flanp.participation.Everyone(),
+                work=flanp.work.Equal(tau=5, batch=batch),
+            ),
             max_rounds=60,
             precision=precision,
         )
@@ -159,7 +161,8 @@ def test_models_must_be_floats():
         layout_of({})
 
 
-def test_custom_without_a_metric_has_no_metric_name():
-    assert Custom(lambda key: jnp.zeros(2), lambda p, b: 0.0).metric_name is None
-    with_metric = Custom(lambda key: jnp.zeros(2), lambda p, b: 0.0, lambda p, b: 0.0)
-    assert with_metric.metric_name == "metric"
+def test_custom_without_a_metric_has_none():
+    assert Custom(lambda key: jnp.zeros(2), lambda p, b: 0.0).metrics == ()
+    metric = flanp.Metric("mine", lambda p, b: 0.0)
+    assert Custom(lambda key: jnp.zeros(2), lambda p, b: 0.0, (metric,)).metrics == (metric,)
+    assert [each.name for each in MLP().metrics] == ["test_error"]

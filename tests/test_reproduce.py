@@ -5,8 +5,8 @@ import json
 import pytest
 
 from flanp.checks import BadInput
-from flanp.claims import _verdict
-from flanp.reproduce import names, reproduce, write_table
+from flanp.paper.claims import _verdict
+from flanp.paper.reproduce import names, reproduce, write_table
 
 BETTER = {
     # The least speed-up, or the largest ratio of times, that the small version must show.

@@ -4,8 +4,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flanp.checks import BadInput
+from flanp.clock import Clock
+from flanp.data import from_clients
+from flanp.engine import Round
+from flanp.measurement import Look
+from flanp.patience import All
+from flanp.problems import LinearRegression
+from flanp.simulator.engine import Simulator
+from flanp.simulator.world import World
+from flanp.solvers import FedAvg
 from flanp.speeds import (
-    Clock,
     Exponential,
     FromCSV,
     Homogeneous,
@@ -14,6 +22,8 @@ from flanp.speeds import (
     Uniform,
     read_speeds,
 )
+
+from small import linear_clients
 
 IDS = [str(i) for i in range(500)]
 
@@ -55,9 +65,9 @@ def test_same_seed_same_speeds():
         lambda: Measured((float("inf"),)),
         lambda: Uniform(jitter=-1),
         lambda: Uniform(jitter=100),
-        lambda: Clock(np.array([1.0, 0.0]), 0.0, 0),
-        lambda: Clock(np.array([np.inf]), 0.0, 0),
-        lambda: Clock(np.array([np.nan]), 0.0, 0),
+        lambda: World(np.array([1.0, 0.0])),
+        lambda: World(np.array([np.inf])),
+        lambda: World(np.array([np.nan])),
     ],
 )
 def test_bad_speeds_are_refused(make):
@@ -135,25 +145,37 @@ def test_missing_csv(tmp_path):
 
 @given(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=1, max_size=30))
 def test_ranking_is_by_speed_then_by_id(T):
-    ranking = Clock(np.array(T), 0.0, 0).ranking
-    assert ranking.tolist() == sorted(range(len(T)), key=lambda i: (T[i], i))
+    expected = sorted(range(len(T)), key=lambda i: (T[i], i))
+    assert World(np.array(T)).ranking.tolist() == expected
+    clock = Clock(given=np.array(T)).ranked(np.arange(len(T)), len(T))
+    assert clock.ranking.tolist() == expected
+
+
+@pytest.fixture(scope="module")
+def engine():
+    data = from_clients(linear_clients(20))
+    return Simulator(LinearRegression(), data, FedAvg(eta=0.1), World(np.ones(20)))
 
 
 @given(
     st.lists(st.tuples(st.floats(0.01, 100), st.integers(1, 50)), min_size=1, max_size=20),
 )
-def test_round_time_is_that_of_the_slowest_participant(clients):
+def test_round_time_is_that_of_the_slowest_participant(engine, clients):
     T, tau = (np.array(column) for column in zip(*clients, strict=True))
     active = np.arange(len(T))
-    seconds, waiting = Clock(T, 0.0, 0).round_time(3, active, tau)
+    engine.world = World(T)
+    round_ = Round(3, active, tau, 0.1, 1.0, 1.0, at=0.0, T=T, ends=All().ends(len(T)))
+    reply = engine.ask(engine.start(), round_, Look.NOTHING)
+    seconds, waiting = reply.seconds, reply.spent.waiting(reply.seconds)
+    assert reply.answered.tolist() == active.tolist()
     assert seconds == max(tau * T)
     assert 0 <= waiting < 1
     assert waiting == pytest.approx(np.mean(1 - tau * T / seconds))
 
 
 def test_jitter_keeps_the_mean_and_depends_on_the_round_alone():
-    clock = Clock(np.array([2.0, 5.0]), 0.5, seed=4)
-    rounds = np.array([clock.seconds(r) for r in range(4000)])
+    world = World(np.array([2.0, 5.0]), 0.5, seed=4)
+    rounds = np.array([world.seconds(r) for r in range(4000)])
     np.testing.assert_allclose(rounds.mean(axis=0), [2, 5], rtol=0.05)
     np.testing.assert_allclose(rounds.std(axis=0), [1, 2.5], rtol=0.1)
-    assert (clock.seconds(17) == rounds[17]).all()
+    assert (world.seconds(17) == rounds[17]).all()

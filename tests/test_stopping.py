@@ -5,7 +5,7 @@ import pytest
 
 from flanp.checks import BadInput
 from flanp.data import Digits, Synthetic
-from flanp.measurement import Measurement, noise
+from flanp.measurement import Look, Measurement, noise
 from flanp.problems import LinearRegression, LogisticRegression
 from flanp.stage import Stage
 from flanp.stopping import (
@@ -72,8 +72,8 @@ def test_fixed_rounds_and_never():
 
 def test_the_rule_of_the_authors_script():
     rule = Authors()
-    assert rule.looks_at(FIRST, 20) == "nothing"
-    assert rule.looks_at(FIRST, 21) == rule.looks_at(SECOND, 0) == "whole"
+    assert rule.looks_at(FIRST, 20) is Look.NOTHING
+    assert rule.looks_at(FIRST, 21) is rule.looks_at(SECOND, 0) is Look.WHOLE
     assert not rule.met({}, FIRST, 20, None)[0]
     over, memory = rule.met({}, FIRST, 21, seen(16.0))
     assert over

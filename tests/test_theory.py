@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flanp import theory
+from flanp import Method, prepare
 from flanp.checks import BadInput
 from flanp.data import from_clients
-from flanp.participation import Flanp
+from flanp.paper import theory
+from flanp.paper.theory import Theorem1, V
+from flanp.participation import Growing
 from flanp.problems import LinearRegression
-from flanp.simulation import Simulation
 from flanp.solvers import FedGATE
 from flanp.speeds import Measured
 from flanp.stopping import FixedRounds
-from flanp.theory import Theorem1, V
 from flanp.work import Equal
 
 positive = st.floats(0.01, 100)
@@ -111,14 +111,16 @@ def test_a_run_with_theorem_1_reaches_every_stages_accuracy_in_its_rounds_and_ti
     sigma2 = float((per_sample**2).sum(axis=1).mean() / batch)
     theorem = Theorem1(constants.mu, constants.L, sigma2, constants.c, s)
     T = (1.0, 2.0, 3.0, 5.0)
-    run = Simulation(
-        LinearRegression(), data, FedGATE(eta=1.0, schedule=theorem), Flanp(n0=1),
-        FixedRounds(theorem.R_n), Equal(tau=theorem.tau_n, batch=batch), Measured(T),
-        precision="float64",
-    )  # fmt: skip
+    method = Method(
+        FedGATE(eta=1.0, schedule=theorem),
+        Growing(n0=1),
+        FixedRounds(theorem.R_n),
+        Equal(tau=theorem.tau_n, batch=batch),
+    )
+    run = prepare(LinearRegression(), data, method, Measured(T), precision="float64")
     reached = {}
     for _ in run:
-        n = 0 if run.state.active is None else len(run.state.active)
+        n = len(run.state.active)
         if n:
             xs, ys = (np.concatenate(p) for p in zip(*clients[:n], strict=True))
             excess = loss(np.asarray(run.state.model.w), xs, ys) - loss(fit(xs, ys), xs, ys)
@@ -144,13 +146,13 @@ def test_order_statistics_against_monte_carlo():
 @pytest.mark.parametrize("K", range(13))
 def test_the_ratio_of_order_statistics_is_at_most_2_plus_1_over_N(K):
     N = 2**K
-    assert 1 <= theory.order_statistics_ratio(Flanp(1).stages(N)) <= 2 + 1 / N
+    assert 1 <= theory.order_statistics_ratio(Growing(1).stages(N)) <= 2 + 1 / N
 
 
 @given(st.integers(1, 3000))
 def test_the_bound_nearly_holds_for_other_N(N):
     """It fails, by at most 0.034, only where N is just above a power of two, such as 65."""
-    over = theory.order_statistics_ratio(Flanp(1).stages(N)) - (2 + 1 / N)
+    over = theory.order_statistics_ratio(Growing(1).stages(N)) - (2 + 1 / N)
     assert over <= 0.034
     just_above = N - 1 >= 32 and (N - 1) & (N - 2) == 0
     assert (over > 0) == just_above
@@ -159,7 +161,7 @@ def test_the_bound_nearly_holds_for_other_N(N):
 def test_theorem_2_bounds_the_ratio_of_expected_times():
     s, c, Delta_0, kappa, sigma2 = 100, 2.0, 1.0, 5.0, 1.0
     for N in (2, 16, 128, 1024):
-        sizes = Flanp(1).stages(N)
+        sizes = Growing(1).stages(N)
         T = [theory.expected_order_statistic(i, N) for i in range(1, N + 1)]
         ratio = theory.expected_time_flanp(T, sizes, kappa, s, sigma2, c)
         ratio /= theory.expected_time_fedgate(T, kappa, s, sigma2, c, Delta_0)

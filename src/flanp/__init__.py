@@ -6,36 +6,66 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flanp import (
+        compression,
         data,
         flower,
         participation,
+        patience,
         problems,
         schedules,
         solvers,
         speeds,
         stopping,
-        theory,
         work,
     )
-    from flanp.algorithm import Method
     from flanp.checks import BadInput
     from flanp.comparison import Comparison, compare
     from flanp.divergence import Diverged
+    from flanp.ended import Ended, Reason
     from flanp.history import History
-    from flanp.simulation import Simulation, simulate
+    from flanp.hooks import Checkpointer, Hook
+    from flanp.method import Method
+    from flanp.metrics import Metric
+    from flanp.paper import theory
+    from flanp.run import Run
+    from flanp.simulator.simulate import prepare, simulate
 
 __version__ = version("flanp")
+_HOME = {
+    "BadInput": "checks",
+    "Checkpointer": "hooks",
+    "Comparison": "comparison",
+    "Diverged": "divergence",
+    "Ended": "ended",
+    "History": "history",
+    "Hook": "hooks",
+    "Method": "method",
+    "Metric": "metrics",
+    "Reason": "ended",
+    "Run": "run",
+    "compare": "comparison",
+    "prepare": "simulator.simulate",
+    "simulate": "simulator.simulate",
+}
 __all__ = [
     "BadInput",
+    "Checkpointer",
     "Comparison",
     "Diverged",
+    "Ended",
     "History",
+    "Hook",
     "Method",
-    "Simulation",
+    "Metric",
+    "Reason",
+    "Run",
     "compare",
+    "compression",
     "data",
     "flower",
     "participation",
+    "patience",
+    "prepare",
     "problems",
     "schedules",
     "simulate",
@@ -46,24 +76,13 @@ __all__ = [
     "work",
 ]
 
-_HOME = {
-    "BadInput": "checks",
-    "Comparison": "comparison",
-    "Diverged": "divergence",
-    "History": "history",
-    "Method": "algorithm",
-    "Simulation": "simulation",
-    "compare": "comparison",
-    "simulate": "simulation",
-}
-
 
 def __getattr__(name: str) -> Any:
     """Import a part when it is first used: a client on a small machine needs few of them."""
     if name in _HOME:
         return getattr(import_module(f"flanp.{_HOME[name]}"), name)
     if name in __all__:
-        return import_module(f"flanp.{name}")
+        return import_module("flanp.paper.theory" if name == "theory" else f"flanp.{name}")
     raise AttributeError(f"module 'flanp' has no attribute {name!r}")
 
 

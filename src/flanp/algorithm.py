@@ -6,109 +6,145 @@ s_i its samples, eta_n and gamma_n the step sizes of the clients and of the serv
 Algorithm 2 is this loop with the solver in solvers/fedgate.py.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Generic, NamedTuple
 
 import numpy as np
 
-from flanp.engine import Clock, Engine, Round
-from flanp.measurement import Measurement
-from flanp.participation import Participation
-from flanp.parts import Part
-from flanp.solvers import Solver
+from flanp.clock import Clock
+from flanp.engine import Engine, M, Reply, Roll, Round
+from flanp.measurement import Look, Seen
+from flanp.method import Method
 from flanp.stage import Stage
-from flanp.stopping import Memory, Sight, StageRule
+from flanp.stopping import Memory
 from flanp.streams import Stream, generator
-from flanp.work import Work
 
 
-@dataclass(frozen=True)
-class Method(Part):
-    """The parts that make up a federated method."""
-
-    solver: Solver
-    participation: Participation
-    stop: StageRule
-    work: Work
-
-
-class State(NamedTuple):
+class State(NamedTuple, Generic[M]):
     """Where a run is, after a round: with it, the run can go on."""
 
-    model: Any
-    """The engine's hold on w and on the solver's states."""
+    model: M
+    """The engine's hold on w, on the solver's states and on what is under way."""
+    clock: Clock
+    """The time, and what is known of the clients' speeds."""
     k: int = 0
     """Number of the stage."""
     r: int = 0
     """Rounds done in the stage."""
     rounds: int = 0
     """Rounds done in all."""
-    time: float = 0.0
-    """Virtual seconds."""
     memory: Memory = {}  # noqa: RUF012  never changed, only replaced
     """What the stage rule remembers."""
-    active: np.ndarray | None = None
-    """Who took part in the last round."""
+    active: np.ndarray = np.zeros(0, int)
+    """Whose work counted in the last round."""
     waiting: float = 0.0
     """Share of the last round that its participants spent waiting, on average."""
+    sent: int = 0
+    """Bytes that the clients have sent so far."""
+
+
+class Moment(NamedTuple, Generic[M]):
+    """What is known before a round is applied: it is the run's to record, or to stop at."""
+
+    state: State[M]
+    stage: Stage
+    seen: Seen | None
+    """What was seen of the state's model; None if nobody was asked."""
+    accurate: bool
+    """Whether the stage ends here."""
 
 
 def flanp(
-    engine: Engine, method: Method, clock: Clock, state: State, endless: bool = False
-) -> Iterator[State]:
-    """Run Algorithm 1 from a state; yield the state after each round.
+    engine: Engine[M],
+    method: Method,
+    state: State[M],
+    seed: int,
+    watch: Callable[[State[M]], Look | None],
+) -> Iterator[Moment[M]]:
+    """Run Algorithm 1 from a state; yield a moment for each model, before the next round.
 
     The paper's `while n <= N` never ends, since n = min(2n, N) never exceeds N. Here the
     stage with n = N runs to its own accuracy and is the last. Clients that come and go, and
-    speeds that change, count from the next stage on. With `endless` that stage goes on until
-    the caller stops, which is for runs to a common target, or until clients join.
+    speeds that change, count from the next stage on. `watch` says what its caller wants to see
+    of a model, beside what the stage rule looks at; None ends the run there.
     """
     k = state.k
     while True:
         if k > state.k or state.r == 0:
-            state = state._replace(model=engine.restart(state.model), k=k, r=0)
-        ranking = clock.ranking
-        N, sizes = len(ranking), method.participation.sizes(len(ranking))
+            model, clock = engine.restart(state.model), state.clock.unranked()
+            state = state._replace(model=model, clock=clock, k=k, r=0)
+        roll, state = called(engine, state)
+        known, ranking = roll.clients, state.clock.ranking
+        sizes = method.participation.sizes(len(ranking))
         n = sizes[min(k, len(sizes) - 1)]
-        stage = Stage(k, max(k + 1, len(sizes)), n, N)
+        stage = Stage(k, max(k + 1, len(sizes)), n, N=len(ranking))
         eta_n, gamma_n = method.solver.step_sizes(stage)
-        while True:
-            rng = generator(clock.seed, Stream.PARTICIPATION, state.rounds)
-            active = method.participation.participants(n, ranking, rng)
-            tau = method.work.local_steps(clock.T[active], engine.s[active])
-            upcoming = Round(state.rounds, active, tau, eta_n, gamma_n)
-            if endless and n == sizes[-1]:
-                if joined(clock, ranking):
-                    break
-            else:
-                sight = method.stop.sight(stage, state.r)
-                seen = look(engine, sight, state.model, upcoming)
-                accurate, memory = method.stop.judged(state.memory, stage, state.r, seen)
-                state = state._replace(memory=memory)
-                if accurate:
-                    break
-            model = engine.round(state.model, *upcoming)
-            seconds, waiting = clock.round_time(state.rounds, active, tau)
-            time, r, rounds = state.time + seconds, state.r + 1, state.rounds + 1
-            state = State(model, k, r, rounds, time, state.memory, active, waiting)
-            yield state
-        left = method.participation.sizes(len(clock.ranking))
-        if n >= left[-1] and not joined(clock, ranking):
+        S_n = float(roll.s[method.participation.pool(n, ranking)].sum())
+        while (wish := watch(state)) is not None:
+            active, tau = planned(method, n, state, roll, seed)
+            ends = method.patience.limits(len(active))
+            T, now = state.clock.T(len(roll.s)), state.clock.time
+            round_ = Round(state.rounds, active, tau, eta_n, gamma_n, S_n, now, T, ends)
+            reply, accurate, memory = judged(engine, method, stage, state, round_, wish)
+            state = state._replace(memory=memory)
+            yield Moment(state, stage, reply and reply.seen, accurate)
+            if accurate or reply is None:
+                break
+            state = advanced(state, engine.apply(state.model, reply), reply)
+            roll, state = called(engine, state)
+            stage = stage._replace(newcomers=strangers(roll.clients, known))
+        else:
+            return
+        left = method.participation.sizes(len(roll.clients))
+        if n >= left[-1] and not stage.newcomers:
             return
         k += 1
 
 
-def joined(clock: Clock, ranking: np.ndarray) -> bool:
-    """Whether there are clients now that were not in the ranking."""
-    now = clock.ranking
-    return now is not ranking and not np.isin(now, ranking).all()
+def called(engine: Engine[M], state: State[M]) -> tuple[Roll, State[M]]:
+    """See who is there, and hear how fast they say they are."""
+    roll = engine.roll(state.model, state.clock.time)
+    clock = state.clock.hearing(roll.heard).after(roll.seconds)
+    return roll, state._replace(clock=clock.ranked(roll.clients, len(roll.s)))
 
 
-def look(engine: Engine, at: Sight, model: Any, upcoming: Round) -> Measurement | None:
-    """Return what the stage rule looks at."""
-    if at == "nothing":
-        return None
-    whole = at == "whole"
-    of_active, of_all = engine.measure(model, upcoming.active, whole, upcoming)
-    return of_all if at == "whole" else of_active
+def planned(
+    method: Method, n: int, state: State[M], roll: Roll, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return who takes part in the next round, and how many steps each does."""
+    rng = generator(seed, Stream.PARTICIPATION, state.rounds)
+    active = method.participation.participants(n, state.clock.ranking, rng)
+    T = state.clock.T(len(roll.s))
+    return active, method.work.local_steps(T[active], roll.s[active])
+
+
+def judged(
+    engine: Engine[M], method: Method, stage: Stage, state: State[M], round_: Round, wish: Look
+) -> tuple[Reply | None, bool, Memory]:
+    """Do a round's exchange and ask the stage rule; one that looks at nothing is asked before."""
+    look = method.stop.sight(stage, state.r)
+    if not look:
+        accurate, memory = method.stop.judged(state.memory, stage, state.r, None)
+        reply = None if accurate else engine.ask(state.model, round_, wish)
+        return reply, accurate, memory
+    reply = engine.ask(state.model, round_, look | wish)
+    seen = reply.seen.at(look)
+    return reply, *method.stop.judged(state.memory, stage, state.r, seen)
+
+
+def strangers(clients: np.ndarray, known: np.ndarray) -> int:
+    """Return how many of the clients that are there are not among those known."""
+    return 0 if np.array_equal(clients, known) else len(np.setdiff1d(clients, known))
+
+
+def advanced(state: State[M], model: M, reply: Reply) -> State[M]:
+    """Return the state after a round."""
+    return state._replace(
+        model=model,
+        clock=state.clock.hearing(reply.heard).after(reply.seconds),
+        r=state.r + 1,
+        rounds=state.rounds + 1,
+        active=reply.answered,
+        waiting=reply.spent.waiting(reply.seconds),
+        sent=state.sent + reply.sent,
+    )

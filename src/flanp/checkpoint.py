@@ -11,34 +11,48 @@ from safetensors.numpy import save
 from flanp.algorithm import State
 from flanp.checks import BadInput, first_line
 from flanp.files import sha256, write_atomically
-from flanp.history import Row, rows_from_csv, rows_to_csv
+from flanp.history import History, Row, rows_from_csv
 
 FILE = "checkpoint.safetensors"
-NUMBERS = ("k", "r", "rounds", "time", "memory", "waiting")
+NUMBERS = ("k", "r", "rounds", "memory", "waiting", "sent")
 ROWS = "history.csv"
 """The array that holds the rows recorded so far, as text: a checkpoint needs no other file."""
-FORMAT = 2
+FORMAT = 3
 
 
 def save_checkpoint(
-    folder: Path, engine: Any, state: State, about: dict[str, Any], rows: list[Row]
+    folder: Path,
+    state: State[Any],
+    arrays: dict[str, np.ndarray],
+    about: dict[str, Any],
+    history: History,
 ) -> None:
-    """Write a state into a folder; `about` says which run it belongs to."""
+    """Write a state into a folder.
+
+    Args:
+        folder: where to.
+        state: where the run is.
+        arrays: what the engine keeps of it.
+        about: which run it is.
+        history: the rows recorded so far.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     numbers = {name: getattr(state, name) for name in NUMBERS}
-    numbers["active"] = None if state.active is None else state.active.tolist()
-    arrays = {name: np.ascontiguousarray(a) for name, a in engine.save(state.model).items()}
-    arrays[ROWS] = np.frombuffer(rows_to_csv(rows).encode(), np.uint8)
+    numbers |= {"active": state.active.tolist(), "time": state.clock.time}
+    arrays = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+    arrays[ROWS] = np.frombuffer(history.csv().encode(), np.uint8)
     note = json.dumps({"format": FORMAT, "state": numbers, "about": about}, default=str)
     # One entry: the format does not keep the order of several, and same runs give same bytes.
     sealed = json.dumps([seal(note, arrays), note])
     write_atomically(folder / FILE, save(arrays, metadata={"flanp": sealed}))
 
 
-def load_checkpoint(folder: Path, engine: Any, about: dict[str, Any]) -> tuple[State, list[Row]]:
-    """Return the state that was saved and its history; it must be of the same run, unchanged."""
+def load_checkpoint(
+    folder: Path, about: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, np.ndarray], list[Row]]:
+    """Return a state's numbers, its arrays and its history, of the same run and unchanged."""
     note, arrays = _read(folder / FILE)
-    saved, numbers = note["about"], note["state"]
+    saved = note["about"]
     given = json.loads(json.dumps(about, default=str))
     changed = sorted(key for key in given if given[key] != saved.get(key))
     if changed:
@@ -46,11 +60,9 @@ def load_checkpoint(folder: Path, engine: Any, about: dict[str, Any]) -> tuple[S
             f"{folder}: its checkpoint is of another run: {', '.join(changed)} differ. "
             "Resume with the same configuration, or start anew with --overwrite"
         )
-    rows = rows_from_csv(arrays.pop(ROWS).tobytes().decode())
-    _check_history(folder, rows)
-    active = numbers.pop("active")
-    numbers["active"] = None if active is None else np.array(active)
-    return State(model=engine.load(arrays), **numbers), rows
+    text = arrays.pop(ROWS).tobytes()
+    _check_history(folder, text)
+    return note["state"], arrays, rows_from_csv(text.decode())
 
 
 def seal(note: str, arrays: dict[str, np.ndarray]) -> str:
@@ -90,14 +102,17 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return note, arrays
 
 
-def _check_history(folder: Path, rows: list[Row]) -> None:
+def _check_history(folder: Path, rows: bytes) -> None:
     """Refuse to go on over a history that was changed: going on would overwrite it.
 
     A crash may have left a later one, or none. The last row of a checkpoint may be recorded anew
-    after a resume: on real machines with another measurement.
+    after a resume: on real machines with another measurement, or with more metrics.
     """
     path = folder / "history.csv"
-    if path.exists() and not path.read_bytes().startswith(rows_to_csv(rows[:-1]).encode()):
+    if not path.exists():
+        return
+    before = b"".join(rows.splitlines(keepends=True)[:-1])
+    if not path.read_bytes().startswith(before):
         raise BadInput(
             f"{path} was changed or damaged: it does not begin with the rows of the checkpoint. "
             "Delete it to resume from the checkpoint, which holds the rows, too"

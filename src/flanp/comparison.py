@@ -3,28 +3,30 @@
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
-from flanp.algorithm import Method
 from flanp.checks import BadInput, require
 from flanp.data import FederatedData, Source
 from flanp.divergence import Diverged
 from flanp.files import write_json
 from flanp.history import History
+from flanp.method import Method
 from flanp.participation import Everyone
 from flanp.parts import Seed, Within, check_is
 from flanp.problems import Problem
 from flanp.progress import Progress
-from flanp.simulation import Simulation, check_options
-from flanp.speeds import Speeds
-from flanp.stopping import StatisticalAccuracy
+from flanp.simulator.simulate import check_method, check_options, prepare
+from flanp.speeds import DEFAULT, Speeds
+from flanp.target import Target
 
 STATISTICAL_ACCURACY = "statistical accuracy"
+SEEDS = 5
+"""On how many seeds methods are compared where nothing else is said."""
 Seeds = Annotated[int, Within(1, 10_000)]
 
 
@@ -49,21 +51,23 @@ class Comparison:
     """For each method a history for each seed."""
     baselines: tuple[str, ...] = ()
     """The methods that the others are set against: those in which everyone takes part."""
-    targets: list[dict[str, float]] = field(default_factory=list)
-    """The target of each seed, such as {"loss": 0.3}; {} where every method diverged."""
+    targets: list[Target | None] = field(default_factory=list)
+    """The target of each seed; None where every method diverged."""
+    goal: str = ""
+    """What the target is, in words, if it is not a level that was given."""
     about: dict[str, Any] = field(default_factory=dict)
 
     def times(self, method: str) -> np.ndarray:
         """Return the virtual time to the target on each seed; NaN where it was not reached."""
-        times = [h.time_to(**target) if target else None for h, target in self._pairs(method)]
-        return np.array([math.nan if time is None else time for time in times])
+        rows = [target and h.first_at(target) for h, target in self._pairs(method)]
+        return np.array([row.time if row else math.nan for row in rows])
 
     def rounds(self, method: str) -> np.ndarray:
         """Return the rounds to the target on each seed; NaN where it was not reached."""
-        rounds = [h.rounds_to(**target) if target else None for h, target in self._pairs(method)]
-        return np.array([math.nan if r is None else r for r in rounds])
+        rows = [target and h.first_at(target) for h, target in self._pairs(method)]
+        return np.array([row.round if row else math.nan for row in rows])
 
-    def _pairs(self, method: str) -> Iterator[tuple[History, dict[str, float]]]:
+    def _pairs(self, method: str) -> Iterator[tuple[History, Target | None]]:
         # An interrupted comparison has runs of a seed that has no target yet.
         return zip(self.histories[method], self.targets, strict=False)
 
@@ -88,7 +92,7 @@ class Comparison:
         """Return the part with these methods: the new name of each, and its name here."""
         histories = {new: list(self.histories[old]) for new, old in names.items()}
         baselines = tuple(new for new, old in names.items() if old in self.baselines)
-        return Comparison(histories, baselines, list(self.targets), self.about)
+        return replace(self, histories=histories, baselines=baselines, targets=list(self.targets))
 
     def extend(self, more: "Comparison") -> None:
         """Add the same methods' runs on further seeds."""
@@ -106,7 +110,8 @@ class Comparison:
                 "rounds": _mean(self.rounds(name)),
                 "time": _mean(self.times(name)),
                 "waiting": self.waiting(name),
-                "ended": [history.about["ended"] for history in self.histories[name]],
+                "ended": [str(history.ended) for history in self.histories[name]],
+                "diverged": sum(history.diverged for history in self.histories[name]),
                 "speed_up": {b: self.speed_up(name, b)._asdict() for b in self.baselines},
             }
             for name in self.histories
@@ -119,7 +124,8 @@ class Comparison:
             for history in histories:
                 history.save(folder / slug(name) / f"seed-{history.about['seed']}")
         about = {**self.about, "tuned": False}  # nobody has looked for each one's best step size
-        result = {**about, "targets": self.targets, "methods": self.rows()}
+        targets = [target.given() if target else {} for target in self.targets]
+        result = {**about, "targets": targets, "methods": self.rows()}
         write_json(folder / "comparison.json", result)
 
 
@@ -127,9 +133,9 @@ def compare(
     problem: Problem,
     data: FederatedData | Source,
     methods: dict[str, Method],
-    speeds: Speeds | None = None,
+    speeds: Speeds = DEFAULT,
     *,
-    seeds: int = 5,
+    seeds: int = SEEDS,
     seed: int = 0,
     target: dict[str, float] | str | None = None,
     progress: bool = True,
@@ -150,16 +156,16 @@ def compare(
             lowest loss that every method reaches within the limits, on each seed.
         progress: show progress where it takes over two seconds.
         partial: a comparison to fill, which then holds what was done if this is interrupted.
-        options: keywords of `Simulation`.
+        options: keywords of `simulate`.
 
-    >>> from flanp import data, participation, problems, solvers, stopping, work
-    >>> gate, rule, ten = solvers.FedGATE(eta=0.1), stopping.GradientNoise(), work.Equal(tau=10)
+    >>> from flanp import Method, data, participation, problems, solvers
+    >>> gate = solvers.FedGATE(eta=0.1)
     >>> result = compare(
     ...     problems.LinearRegression(),
     ...     data.Synthetic(clients=16, samples=50),
     ...     {
-    ...         "FLANP": Method(gate, participation.Flanp(n0=1), rule, ten),
-    ...         "FedGATE": Method(gate, participation.Everyone(), rule, ten),
+    ...         "FLANP": Method(gate),
+    ...         "FedGATE": Method(gate, participation.Everyone()),
     ...     },
     ...     seeds=2,
     ...     target="statistical accuracy",
@@ -167,10 +173,10 @@ def compare(
     >>> result.speed_up("FLANP", "FedGATE").mean > 1
     True
     """
-    check_options(options, given={"target", "seed", "endless", "resume"})
+    check_options(options, given={"target", "seed", "endless", "resume", "hooks"})
     check_is("problem", problem, Problem)
     check_is("data", data, FederatedData | Source, ". Arrays: see flanp.data.from_clients")
-    check_is("speeds", speeds, Speeds | None)
+    check_is("speeds", speeds, Speeds)
     check_is("partial", partial, Comparison | None)
     if isinstance(methods, dict) and not methods:
         raise BadInput("there is nothing to compare: give at least one method")
@@ -194,34 +200,36 @@ def compare(
     result.baselines = tuple(
         name for name, method in methods.items() if isinstance(method.participation, Everyone)
     )
+    if not isinstance(target, dict):
+        result.goal = (
+            f"{target} of all data" if target else "the lowest loss that all methods reach"
+        )
     with Progress("", total=seeds * len(methods), enabled=progress) as shown:
         for number in range(seed, seed + seeds):
             loaded = data.loaded(number) if isinstance(data, Source) else data
             for name, method in methods.items():
                 _check(name, method, problem, loaded)
-            goal = resolve_target(target, problem, loaded)
+            level = resolve_target(target, problem, loaded)
             for name, method in methods.items():
                 shown.title = f"{name}, seed {number}"
-                run = Simulation(
+                run = prepare(
                     problem,
                     loaded,
-                    method.solver,
-                    method.participation,
-                    method.stop,
-                    method.work,
+                    method,
                     speeds,
                     seed=number,
-                    target=goal,
+                    target=level,
                     endless=True,
+                    hooks=(shown,),
                     **options,
                 )
                 result.histories[name].append(run.history)
                 with suppress(Diverged):  # its history says so, and that it missed the target
-                    for row in run:
-                        shown.row(row, len(run.sizes), loaded.N)
+                    run.to_the_end()
                 shown.advance()
             runs = [histories[-1] for histories in result.histories.values()]
-            result.targets.append(goal or common_target(runs))
+            common = Target.of(level, runs[0].metrics) if level else common_target(runs)
+            result.targets.append(common)
     return result
 
 
@@ -257,9 +265,7 @@ def slug(name: str) -> str:
 def _check(name: str, method: Method, problem: Problem, data: FederatedData) -> None:
     """Refuse a method that cannot run on the data before any other has run."""
     try:
-        method.participation.check(data.N)
-        if isinstance(method.stop, StatisticalAccuracy):
-            method.stop.complete(problem, data)
+        check_method(method, problem, data)
     except BadInput as error:
         raise BadInput(f"methods.{name}: {error}") from error
 
@@ -281,11 +287,11 @@ def resolve_target(
     return {"grad_norm_sq": float(2 * constants.mu * constants.c / data.s.sum())}
 
 
-def common_target(runs: list[History]) -> dict[str, float]:
-    """Return the lowest loss that all runs reach which did not diverge; {} if all did."""
+def common_target(runs: list[History]) -> Target | None:
+    """Return the lowest loss that all runs reach which did not diverge; None if all did."""
     settled = [run for run in runs if run.rows and not run.diverged]
     lowest = [float(np.nanmin(run.column("loss"))) for run in settled]
-    return {"loss": max(lowest)} if lowest else {}
+    return Target("loss", max(lowest)) if lowest else None
 
 
 def _mean(values: np.ndarray) -> float:

@@ -18,6 +18,8 @@ def describe(part: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if _is(value):
         return describe(value)
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
     if callable(value):
         return getattr(value, "__qualname__", repr(type(value)))
     return value

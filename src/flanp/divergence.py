@@ -13,7 +13,7 @@ class Diverged(RuntimeError):
             f"the loss became {row.loss}, its gradient's squared norm {row.grad_norm_sq}, in round "
             f"{row.round} (stage {row.stage + 1}, {row.n} clients). {_cause(row, history)}"
         )
-        self.history = history
+        self.row, self.history = row, history
 
 
 def _cause(row: Row, history: History) -> str:

@@ -1,10 +1,31 @@
-"""What Algorithm 1 asks of an engine, which moves arrays, and of a clock."""
+"""What Algorithm 1 asks of an engine, which moves arrays: a simulator's, or a fleet of machines."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from flanp.measurement import Measurement
+from flanp.clock import Clock, Heard
+from flanp.measurement import Look, Seen
+from flanp.patience import Ends
+from flanp.trees import Tree
+
+M = TypeVar("M")
+"""Whatever an engine keeps of a run: the global model w, the solver's states at the server and at
+the clients, what is under way. It goes in and comes out; one that has gone into `restart` or
+`apply` must not be used again."""
+
+
+class Roll(NamedTuple):
+    """Who is there."""
+
+    clients: np.ndarray
+    """The clients that can take part."""
+    s: np.ndarray
+    """How many samples each client holds, those that are away included."""
+    heard: Heard = ()
+    """What clients have reported of their speed since the last roll or reply."""
+    seconds: float = 0.0
+    """How long it took to see them."""
 
 
 class Round(NamedTuple):
@@ -18,56 +39,97 @@ class Round(NamedTuple):
     """How many local steps each of them does."""
     eta: float
     gamma: float
+    pool: float
+    """The samples of all clients that the participants of this stage are drawn from."""
+    at: float
+    """When it begins."""
+    T: np.ndarray
+    """Seconds per local step of each client, as far as they are known."""
+    ends: Ends
+    """When it may end."""
 
 
-class Engine(Protocol):
-    """Runs rounds on clients, in a simulator or on real machines.
+class Spent(NamedTuple):
+    """Where the seconds of a round's participants went; the rest they waited."""
 
-    A `model` is whatever the engine keeps of a run: the global model w, the server's state, and
-    its hold on the clients' states. It goes in and comes out; a model that has gone into
-    `round` or `restart` must not be used again.
-    """
+    work: np.ndarray
+    transfer: np.ndarray
+    lost: np.ndarray
+    """Work that came to nothing: too late, failed, of no use."""
 
-    @property
-    def s(self) -> np.ndarray:
-        """How many samples each client holds."""
+    def waiting(self, seconds: float) -> float:
+        """Return the mean share of a round of so many seconds that was spent waiting."""
+        if seconds <= 0:
+            return 0.0
+        return max(0.0, 1 - float((self.work + self.transfer + self.lost).mean()) / seconds)
 
-    def start(self) -> Any:
+
+class Reply(NamedTuple):
+    """What came of a round's exchange with the clients."""
+
+    round: Round
+    """As it was held: others may have stood in for clients that were away."""
+    answered: np.ndarray
+    """The clients whose work counts."""
+    seconds: float
+    """How long it took."""
+    spent: Spent
+    seen: Seen
+    """What was asked to be seen of the model that the round starts from."""
+    sent: int = 0
+    """Bytes that came in."""
+    heard: Heard = ()
+    """What clients have reported of their speed."""
+    late: tuple["Late", ...] = ()
+    """Work that came in by the end of this round and was asked for in an earlier one."""
+    content: Tree = None
+    """The engine's own: the clients' messages, or what makes them."""
+
+
+class Late(NamedTuple):
+    """Work that outlasted its round."""
+
+    client: int
+    number: int
+    """The round that it was asked for in."""
+    until: float
+    """When it is done."""
+    tau: int
+    eta: float
+
+
+class Engine(Protocol[M]):
+    """Does rounds on clients, in a simulator or on real machines."""
+
+    def start(self) -> M:
         """Return the start model."""
 
-    def restart(self, model: Any) -> Any:
+    def restart(self, model: M) -> M:
         """Keep w and start the solver afresh, as at the start of each stage."""
 
-    def round(
-        self, model: Any, number: int, active: np.ndarray, tau: np.ndarray, eta: float, gamma: float
-    ) -> Any:
-        """Run one round with the active clients, tau_i local steps each."""
+    def roll(self, model: M, time: float) -> Roll:
+        """Return who is there; whoever is still at work is not."""
 
-    def measure(
-        self, model: Any, active: np.ndarray, whole: bool, upcoming: Round | None = None
-    ) -> tuple[Measurement, Measurement | None]:
-        """Return loss and gradient of w over the active clients and, if asked, over all.
+    def ask(self, model: M, round_: Round, look: Look) -> Reply:
+        """Do a round's exchange; its work counts when, and if, the reply is applied.
 
-        `upcoming` is the round that follows unless the stage ends here: where an exchange with
-        the clients is costly, they can do its work in the same one.
+        What is to be seen of the model comes with it: on real machines in the same exchange.
         """
 
-    def evaluate(self, model: Any) -> dict[str, float]:
-        """Return what else can be said of w: the metric on held-out data, the distance to w*."""
+    def apply(self, model: M, reply: Reply) -> M:
+        """Return the model after a round."""
 
+    def look(self, model: M, active: np.ndarray, look: Look) -> Seen:
+        """Return what can be seen without a round; where that takes an exchange, nothing."""
 
-class Clock(Protocol):
-    """Knows the clients' speeds and what a round takes: virtual or measured."""
+    def evaluate(self, model: M, rounds: int) -> dict[str, float]:
+        """Return what else is known of w after so many rounds: numbers by name."""
 
-    seed: int
+    def params(self, model: M) -> Tree:
+        """Return w as the user knows it."""
 
-    @property
-    def T(self) -> np.ndarray:
-        """Seconds per local step of each client."""
+    def save(self, model: M, clock: Clock) -> dict[str, np.ndarray]:
+        """Return all that must outlive the process, the clock's memory included, by name."""
 
-    @property
-    def ranking(self) -> np.ndarray:
-        """The clients that can take part, fastest first."""
-
-    def round_time(self, round_: int, active: np.ndarray, tau: np.ndarray) -> tuple[float, float]:
-        """Return how long a round took, and the mean share of it spent waiting."""
+    def load(self, arrays: dict[str, np.ndarray], clock: Clock) -> tuple[M, Clock]:
+        """Return the model and the clock of `save`; `clock` is one without a memory."""

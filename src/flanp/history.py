@@ -1,16 +1,19 @@
 """The history of a run: a row for each recorded round."""
 
 import csv
-from collections.abc import Iterable
+import io
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from flanp.checks import BadInput, calling, nearest, shown
+from flanp.checks import BadInput, calling, nearest
+from flanp.ended import Ended, Reason
 from flanp.files import read_sealed, write_atomically, write_sealed
-from flanp.parts import Within, check_is
+from flanp.target import Target
 
 
 class Row(NamedTuple):
@@ -28,48 +31,26 @@ class Row(NamedTuple):
     """L_N(w), the training loss over all clients; on real machines that of the participants,
     unless the server evaluates it."""
     grad_norm_sq: float
-    """||grad L_N(w)||^2 over all clients; on real machines over the participants."""
+    """||grad L_N(w)||^2 over all clients; NaN where not all were asked."""
     stage_grad_norm_sq: float
-    """||grad L_n(w)||^2 over the participants."""
+    """||grad L_n(w)||^2 over the n clients that the stage rule looks at: those who take part in the
+    next round or, in the last row, those of the last."""
     waiting: float
     """Share of the round that its participants spent waiting, on average."""
-    metric: float | None = None
-    """The problem's metric on held-out data."""
-    distance: float | None = None
-    """||w - w*||, where the minimiser w* of L_N is known."""
+    sent: int = 0
+    """Bytes of the messages that clients have sent so far."""
+    metrics: Mapping[str, float] = {}
+    """What else is known of the model, by name; `distance` is ||w - w*||, where w* is known."""
+
+    def value(self, column: str) -> float:
+        """Return a column's value; NaN if it was not measured."""
+        if column in COLUMNS:
+            return float(getattr(self, column))
+        return self.metrics.get(column, math.nan)
 
 
-TARGETS = ("loss", "grad_norm_sq", "metric", "distance")
-"""The columns that a target can be set on; lower is better, unless a metric says otherwise."""
-Level = Annotated[float, Within(-1e300, 1e300)]
-
-
-def check_target(
-    target: Any, higher_is_better: bool | None, columns: tuple[str, ...] = TARGETS
-) -> dict[str, float]:
-    """Return a target such as {"loss": 0.3}, or say what is wrong with it.
-
-    Args:
-        target: what was given.
-        higher_is_better: the metric's direction, where there is one.
-        columns: what a target can be set on.
-    """
-    if not isinstance(target, dict) or len(target) != 1:
-        raise BadInput(f"target = {shown(target)}: it must be one level, such as {{ loss = 0.3 }}")
-    ((name, level),) = target.items()
-    if name not in columns:
-        raise BadInput(f"target.{name}: no target can be set on it{nearest(str(name), columns)}")
-    if name == "metric" and higher_is_better is None:
-        raise BadInput(
-            "target.metric: say whether a higher metric is better or a lower one: "
-            "set higher_is_better = True or False where the metric is defined"
-        )
-    return {name: check_is(f"target.{name}", level, Level)}
-
-
-def at_target(name: str, value: Any, level: float, higher_is_better: bool | None) -> Any:
-    """Whether a column's value, or each of several, is at a level or better."""
-    return value >= level if name == "metric" and higher_is_better else value <= level
+COLUMNS = tuple(name for name in Row._fields if name != "metrics")
+"""The columns that each history has."""
 
 
 @dataclass
@@ -81,16 +62,28 @@ class History:
     """What was run, and how it ended."""
     params: Any = None
     """The last global model; it is not part of the saved history."""
+    ended: Ended | None = None
+    """Why the run is over, if it is."""
 
     @property
     def diverged(self) -> bool:
         """Whether the loss became NaN or infinite."""
-        return str(self.about.get("ended")).startswith("diverged")
+        return self.ended is not None and self.ended.reason is Reason.DIVERGED
+
+    @property
+    def metrics(self) -> dict[str, bool | None]:
+        """The names of the metrics; whether higher ones are better, None where nobody said."""
+        return dict(self.about.get("metrics", {}))
 
     @property
     def clock(self) -> str:
         """What the time is: virtual in a simulation, measured on real machines."""
         return "time" if self.about.get("clock") == "measured" else "virtual time"
+
+    @property
+    def seconds(self) -> str:
+        """What the seconds are."""
+        return "seconds" if self.about.get("clock") == "measured" else "virtual seconds"
 
     def column(self, name: str) -> np.ndarray:
         """Return a column as an array; what was not measured is NaN.
@@ -98,16 +91,19 @@ class History:
         >>> History([Row(0, 0, 1, 0.0, 2.5, 1.0, 1.0, 0.0)]).column("loss")
         array([2.5])
         """
-        if name not in Row._fields:
-            raise BadInput(f"a history has no column {name!r}{nearest(str(name), Row._fields)}")
-        values = [getattr(row, name) for row in self.rows]
-        return np.array([np.nan if v is None else v for v in values])
+        known = (*COLUMNS, *self.metrics)
+        if name not in known:
+            raise BadInput(f"a history has no column {name!r}{nearest(str(name), known)}")
+        return np.array([row.value(name) for row in self.rows])
 
-    def meets(self, target: dict[str, float]) -> np.ndarray:
-        """Return for each row whether its column is at the target or better."""
-        higher = self.about.get("higher_is_better")
-        ((name, level),) = check_target(target, higher).items()
-        return np.asarray(at_target(name, self.column(name), level, higher))
+    def end(self, column: str) -> float:
+        """Return the last value of a column; 0 where there is none."""
+        return self.rows[-1].value(column) if self.rows else 0.0
+
+    def first_at(self, target: Target) -> Row | None:
+        """Return the first row whose column is at the target or better."""
+        reached = np.flatnonzero(target.where(self.column(target.column)))
+        return self.rows[reached[0]] if len(reached) else None
 
     def time_to(self, **target: float) -> float | None:
         """Return the virtual time at which a column first reached a value, else None.
@@ -116,12 +112,12 @@ class History:
         >>> History(rows).time_to(loss=0.3)
         30.0
         """
-        row = self._first(target)
+        row = self.first_at(Target.of(target, self.metrics))
         return None if row is None else row.time
 
     def rounds_to(self, **target: float) -> int | None:
         """Return the round after which a column first reached a value, else None."""
-        row = self._first(target)
+        row = self.first_at(Target.of(target, self.metrics))
         return None if row is None else row.round
 
     def stages(self) -> list[dict[str, Any]]:
@@ -151,10 +147,15 @@ class History:
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        text = rows_to_csv(self.rows)
+        text = self.csv()
         write_atomically(folder / "history.csv", text)
-        content = {"columns": Row._fields, **self.about, "rows": len(self.rows)}
+        ended = self.ended and {"reason": self.ended.reason, "words": self.ended.words}
+        content = {**self.about, "ended": ended, "rows": len(self.rows)}
         write_sealed(folder / "history.json", content, text)
+
+    def csv(self) -> str:
+        """Return the rows as a table; every number keeps all its digits, unknown ones are empty."""
+        return rows_to_csv(self.rows, self.metrics)
 
     @classmethod
     def load(cls, folder: Path | str) -> "History":
@@ -169,38 +170,35 @@ class History:
                 folder / "history.json", lambda about: ("".join(lines[: about["rows"] + 1]),)
             )
             rows = rows_from_csv("".join(lines[: about.pop("rows") + 1]))
-            del about["columns"]
-        return cls(rows, about)
-
-    def _first(self, target: dict[str, float]) -> Row | None:
-        reached = np.flatnonzero(self.meets(target))
-        return self.rows[reached[0]] if len(reached) else None
+            ended = about.pop("ended")
+            ended = ended and Ended(Reason(ended["reason"]), ended["words"])
+        return cls(rows, about, ended=ended)
 
 
-WHOLE = ("round", "stage", "n")
+WHOLE = ("round", "stage", "n", "sent")
 
 
-def rows_to_csv(rows: Iterable[Row]) -> str:
-    """Return rows as a table; every number keeps all its digits."""
-
-    def cell(name: str, value: Any) -> str:
-        return "" if value is None else repr(int(value) if name in WHOLE else float(value))
-
-    lines = [",".join(map(cell, Row._fields, row)) for row in rows]
-    return "\n".join([",".join(Row._fields), *lines]) + "\n"
+def rows_to_csv(rows: Iterable[Row], metrics: Iterable[str]) -> str:
+    """Return rows as a table; every number keeps all its digits, what is not known is empty."""
+    metrics = list(metrics)
+    lines = [[*COLUMNS, *metrics]]
+    for row in rows:
+        fixed = [repr(getattr(row, c) if c in WHOLE else row.value(c)) for c in COLUMNS]
+        lines.append(fixed + [repr(row.metrics[m]) if m in row.metrics else "" for m in metrics])
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
 
 
 def rows_from_csv(text: str) -> list[Row]:
     """Return the rows of a table that `rows_to_csv` made."""
     header, *lines = csv.reader(text.splitlines())
-    if tuple(header) != Row._fields:
+    if tuple(header[: len(COLUMNS)]) != COLUMNS:
         raise ValueError(f"its columns are {header}")
-    return [
-        Row(
-            *(
-                None if cell == "" else int(cell) if name in WHOLE else float(cell)
-                for name, cell in zip(header, line, strict=True)
-            )  # type: ignore[arg-type]
-        )
-        for line in lines
-    ]
+    rows = []
+    for line in lines:
+        cells = dict(zip(header, line, strict=True))
+        fixed = {c: int(cells[c]) if c in WHOLE else float(cells[c]) for c in COLUMNS}
+        metrics = {m: float(v) for m, v in cells.items() if m not in COLUMNS and v}
+        rows.append(Row(**fixed, metrics=metrics))  # type: ignore[arg-type]
+    return rows

@@ -1,6 +1,17 @@
 """What the server learns about a model from sums over clients."""
 
+from enum import Flag, auto
 from typing import NamedTuple
+
+
+class Look(Flag):
+    """What is to be seen of a model."""
+
+    NOTHING = 0
+    ACTIVE = auto()
+    """Loss and gradient over the participants."""
+    WHOLE = auto()
+    """Loss and gradient over all clients."""
 
 
 class Measurement(NamedTuple):
@@ -16,6 +27,17 @@ class Measurement(NamedTuple):
     """||grad L_n(w)||^2."""
     noise: float
     """The squared standard error of grad L_n(w) as an estimate of the true gradient."""
+
+
+class Seen(NamedTuple):
+    """What was seen of a model; None where nobody looked."""
+
+    active: Measurement | None = None
+    whole: Measurement | None = None
+
+    def at(self, look: Look) -> Measurement | None:
+        """Return what a look was for: all clients if it was at them, else the participants."""
+        return self.whole if Look.WHOLE in look else self.active
 
 
 def noise(

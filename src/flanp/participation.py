@@ -47,6 +47,10 @@ class Participation(Part):
         )
         return active
 
+    def pool(self, n: int, ranking: np.ndarray) -> np.ndarray:
+        """Return the clients that the rounds of a stage draw their n participants from."""
+        return ranking[:n]
+
     @abstractmethod
     def stages(self, N: int) -> list[int]:
         """Return the number n of participants of each stage, the last stage last.
@@ -61,12 +65,12 @@ class Participation(Part):
 
 @final
 @dataclass(frozen=True)
-class Flanp(Participation):
+class Growing(Participation):
     """The n fastest clients; n = n0, then n <- min(growth n, N) from stage to stage.
 
-    >>> Flanp(n0=1, growth=2).stages(37)
+    >>> Growing(n0=1, growth=2).stages(37)
     [1, 2, 4, 8, 16, 32, 37]
-    >>> Flanp(n0=1, growth=1.5).stages(7)
+    >>> Growing(n0=1, growth=1.5).stages(7)
     [1, 2, 3, 4, 6, 7]
     """
 
@@ -122,6 +126,10 @@ class RandomK(Participation):
     def stages(self, N: int) -> list[int]:
         """Return [k]."""
         return [min(self.k, N)]
+
+    def pool(self, n: int, ranking: np.ndarray) -> np.ndarray:
+        """Return everyone."""
+        return ranking
 
     def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return n random clients, fastest first."""

@@ -6,6 +6,7 @@ and for a configuration file alike:
     tau: Annotated[int, Within(1, 100_000)] = 10
 """
 
+import copy
 import dataclasses
 import inspect
 from abc import ABC, ABCMeta
@@ -13,7 +14,17 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 
@@ -48,6 +59,9 @@ Positive = Annotated[float, Within(1e-12, 1e12)]
 """A constant of a problem, or another positive number of no particular size."""
 
 
+P = TypeVar("P")
+
+
 class Mismatch(Exception):
     """A value does not have a field's type or range."""
 
@@ -60,6 +74,9 @@ class _Checked(ABCMeta):
             _constructor(cls).bind(*args, **kwargs)
         except TypeError as error:
             raise BadInput(_misfit(cls, args, kwargs)) from error
+        if inspect.isabstract(cls):
+            lacking = ", ".join(sorted(cls.__abstractmethods__))
+            raise BadInput(f"{cls.__name__} lacks {lacking}: define it")
         return super().__call__(*args, **kwargs)
 
 
@@ -83,6 +100,14 @@ def check_fields(part: Any) -> None:
             wrong.append(f"{place} = {shown(error.args[0])}: it must be {words(hint)}")
     if wrong:
         raise BadInput("\n".join(wrong))
+
+
+def with_values(part: P, **values: Any) -> P:
+    """Return a copy of a part with some fields replaced, unchecked, for programs to trace."""
+    new = copy.copy(part)
+    for name, value in values.items():
+        object.__setattr__(new, name, value)
+    return new
 
 
 def check_is(name: str, value: Any, hint: Any, advice: str = "") -> Any:

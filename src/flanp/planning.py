@@ -11,7 +11,7 @@ import numpy as np
 
 from flanp.checks import BadInput, nearest, require
 from flanp.files import NUMBER
-from flanp.participation import Flanp
+from flanp.participation import Growing
 from flanp.parts import Many, Positive, Seed, Within, check_is
 from flanp.speeds import (
     Exponential,
@@ -125,10 +125,10 @@ def plan(
     step = check_is("step", step, Annotated[float, Within(1e-9, 1e9)])
     tau = check_is("tau", tau, Annotated[float, Within(1e-9, 1e9)])
     seed = check_is("seed", seed, Seed)
-    flanp = Flanp(n0, growth)
+    flanp = Growing(n0, growth)
     starts = np.unique(np.rint(np.geomspace(1, clients, 24)).astype(int)).tolist()
     choices = [(n, g) for n in starts for g in GROWTHS]
-    chains = [[clients], _stages(flanp, clients), *(Flanp(*c).stages(clients) for c in choices)]
+    chains = [[clients], _stages(flanp, clients), *(Growing(*c).stages(clients) for c in choices)]
     rounds = _rounds(chains, samples, kappa, start, step)
     sizes, where = np.unique(np.concatenate(chains), return_inverse=True)
     T = _slowest(speeds, clients, sizes, seed)
@@ -186,9 +186,9 @@ def parse_speeds(text: str) -> Speeds:
     """Read speeds as the command line takes them: a CSV file, or name:parameter:parameter.
 
     >>> parse_speeds("uniform:50:500")
-    Uniform(jitter=0.0, low=50.0, high=500.0, pin_ends=False)
+    Uniform(jitter=0.0, known=True, low=50.0, high=500.0, pin_ends=False)
     >>> parse_speeds("exp:1")
-    Exponential(jitter=0.0, rate=1.0, offset=0.0)
+    Exponential(jitter=0.0, known=True, rate=1.0, offset=0.0)
     """
     name, *numbers = text.split(":")
     if name.lower() not in KINDS:
@@ -210,7 +210,7 @@ KINDS: dict[str, tuple[type[Speeds], str, str]] = {
 KINDS |= {"exponential": KINDS["exp"], "homogeneous": KINDS["same"]}
 
 
-def _stages(flanp: Flanp, N: int) -> list[int]:
+def _stages(flanp: Growing, N: int) -> list[int]:
     """Return the sizes of the stages, unless they are too many."""
     flanp.check(N)
     alone = min(max(flanp.n0, 1 / (flanp.growth - 1)), N)  # below it a stage adds one client

@@ -2,6 +2,7 @@
 
 import textwrap
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from flanp.comparison import Comparison
 from flanp.history import History
 from flanp.planning import Plan
+from flanp.target import Target
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart, then four of Tol's.
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999"]
@@ -23,7 +25,6 @@ GREY = "#555555"
 LABELS = {
     "loss": "training loss",
     "grad_norm_sq": r"$\|\nabla L_N(w)\|^2$",
-    "metric": "metric",
     "distance": r"$\|w - w^*\|$",
 }
 POINTS = 400
@@ -76,11 +77,12 @@ def plot_plan(plan: Plan, path: Path) -> Path:
 
 def draw_run(history: History) -> Figure:
     """Return the figure of `plot_run`; it has no axes if nothing was measured."""
-    run, target = Comparison({"": [history]}), history.about.get("target")
+    run, given = Comparison({"": [history]}), history.about.get("target")
     # The last stage may take nearly all of the time: the first ones must be seen all the same.
     ends = np.cumsum([stage["time"] for stage in history.stages()]).tolist()
     axes = [_axis(run, "round"), _axis(run, "time", ends)]
-    figure = _draw(replace(run, targets=[target] if target else []), axes)
+    run.targets = [Target.of(given, history.metrics)] if given else []
+    figure = _draw(run, axes)
     for i, ax in enumerate(figure.axes):
         for row, after in zip(history.rows, history.rows[1:], strict=False):
             if after.stage > row.stage:
@@ -120,7 +122,9 @@ def draw_panels(comparisons: dict[str, Comparison], column: str, title: str) -> 
 def _draw(comparison: Comparison, shown: list[Axis]) -> Figure:
     """Draw a row for each measured column, and in it a panel for each x axis."""
     runs = [run for runs in comparison.histories.values() for run in runs]
-    columns = [column for column in LABELS if len(_measured(runs, column))]
+    metrics = [name for run in runs for name in run.metrics if name != "distance"]
+    known = dict.fromkeys(["loss", "grad_norm_sq", *metrics, "distance"])
+    columns = [column for column in known if len(_measured(runs, column))]
     if not columns:
         return Figure()
     looks = _looks([comparison])
@@ -164,14 +168,15 @@ def _looks(comparisons: list[Comparison]) -> dict[str, Any]:
 
 
 def _axis(comparison: Comparison, x: str, spans: list[float] | None = None) -> Axis:
-    """Return an x axis, logarithmic if some spans differ widely, else if the methods' times do.
+    """Return an x axis, logarithmic if some spans or the methods' times differ widely.
 
     A method that misses the target may run far longer than all others: it is cut off.
     """
     histories = comparison.histories.values()
     reached = [_reached(runs, comparison.targets, x) for runs in histories]
     end = 1.05 * max((at for each in reached for at in each if at < np.inf), default=0) or np.inf
-    times = [np.minimum(at, _ends(runs, x)) for at, runs in zip(reached, histories, strict=True)]
+    ends = [[run.end(x) for run in runs] for runs in histories]
+    times = [np.minimum(at, last) for at, last in zip(reached, ends, strict=True)]
     some = [span for span in spans or [min(end, np.median(each)) for each in times] if span > 0]
     if not some or max(some) < WIDE * min(some):
         return Axis(x, False, 0.0, end)
@@ -184,8 +189,7 @@ def _fill(axes: Any, comparison: Comparison, shown: list[Axis], column: str, loo
     runs = [run for runs in comparison.histories.values() for run in runs]
     settled = _measured([run for run in runs if not run.diverged], column)
     top = 10 * min(settled.max(initial=0), HUGE) or HUGE
-    about, drawn = runs[0].about, np.zeros(0)
-    rising = column == "metric" and about.get("higher_is_better")
+    drawn, rising = np.zeros(0), runs[0].metrics.get(column)
     for ax, axis in zip(axes, shown, strict=True):
         for name, same in comparison.histories.items():
             grid, curves = _summary(same, axis, column)
@@ -207,14 +211,14 @@ def _fill(axes: Any, comparison: Comparison, shown: list[Axis], column: str, loo
     if drawn.max(initial=0) > top:  # what diverges leaves the picture, not to press others flat
         axes[0].set_ylim(top=top)
     _set_ticks(axes[0].yaxis)
-    metric = about.get("metric") if column == "metric" else None
-    axes[0].set_ylabel(metric or LABELS[column], parse_math=metric is None)
+    known = column in LABELS
+    axes[0].set_ylabel(LABELS[column] if known else column.replace("_", " "), parse_math=known)
 
 
 def _mark_target(ax: Any, comparison: Comparison, axis: Axis, column: str, looks: Any) -> None:
     """Mark the median target and its range, and when the median run of a method reaches it."""
-    targets = [{column: target[column]} for target in comparison.targets if column in target]
-    levels = [target[column] for target in targets]
+    targets = [target for target in comparison.targets if target and target.column == column]
+    levels = [target.level for target in targets]
     if not levels or (min(levels) <= 0 and ax.get_yscale() == "log"):
         return
     level = float(np.median(levels))
@@ -245,36 +249,31 @@ def _set_ticks(axis: Any, whole: bool = False) -> None:
 
 
 def _measured(runs: list[History], column: str) -> np.ndarray:
-    values = np.concatenate([np.zeros(0), *(run.column(column) for run in runs)])
+    values = np.array([row.value(column) for run in runs for row in run.rows], float)
     return values[np.isfinite(values)]
 
 
-def _reached(runs: list[History], targets: list[dict[str, float]], x: str) -> np.ndarray:
+def _reached(runs: list[History], targets: Sequence[Target | None], x: str) -> np.ndarray:
     """Return when each run reaches its target; infinity if it does not."""
     reached = np.full(len(runs), np.inf)
     for i, (run, target) in enumerate(zip(runs, targets, strict=False)):
-        if target:  # there is none if all methods diverged
-            at = run.rounds_to(**target) if x == "round" else run.time_to(**target)
-            reached[i] = np.inf if at is None else at
+        row = target and run.first_at(target)  # there is no target if all methods diverged
+        reached[i] = row.value(x) if row else np.inf
     return reached
-
-
-def _ends(runs: list[History], x: str) -> np.ndarray:
-    return np.array([run.column(x)[-1] if run.rows else 0 for run in runs], float)
 
 
 def _summary(runs: list[History], axis: Axis, column: str) -> tuple[np.ndarray, np.ndarray]:
     """Return an x grid as far as the longest run goes, and the lowest, median and highest curve.
 
-    A run that has ended keeps its last value, so that no curve jumps there; but one that diverged
-    is left out from there on, and the curves stop where fewer than half of the runs are left.
+    A run that has ended keeps its last value, one that diverged is left out from there on, and the
+    curves stop where fewer than half of the runs are left.
     """
-    end = min(axis.end, _ends(runs, axis.x).max())
+    end = min(axis.end, max(run.end(axis.x) for run in runs))
     space = np.geomspace if axis.log else np.linspace
     grid = space(axis.start, end, POINTS) if end > axis.start else np.array([axis.start])
     curves = np.full((len(runs), len(grid)), np.nan)
     for curve, run in zip(curves, runs, strict=True):
-        at, y = run.column(axis.x), run.column(column)
+        at, y = run.column(axis.x), np.array([row.value(column) for row in run.rows], float)
         known = np.isfinite(y)
         if known.any():
             last = np.searchsorted(at[known], grid, side="right") - 1

@@ -3,6 +3,7 @@
 import sys
 import time
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -16,12 +17,16 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 
 from flanp.history import Row
+from flanp.hooks import Hook
+
+if TYPE_CHECKING:
+    from flanp.run import Run
 
 FIRST, EVERY = 2.0, 5.0
 """Seconds until something is shown, and between plain lines."""
 
 
-class Progress:
+class Progress(Hook):
     """Shows the stage, participants, virtual time and loss of work that takes over two seconds.
 
     The work is one run, or `total` runs one after the other; `advance` ends one.
@@ -46,10 +51,13 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def row(self, row: Row, stages: int, clients: int) -> None:
+    def on_row(self, run: "Run[Any]", row: Row) -> None:
         """Show where a run is."""
         if not self.enabled or time.monotonic() < self._next:
             return
+        order = run.state.clock.order
+        clients = 0 if order is None else len(order)
+        stages = len(run.method.participation.sizes(clients))
         text = (
             f"{self.title}: stage {row.stage + 1}/{stages}, {row.n}/{clients} clients, "
             f"round {row.round}, time {row.time:,.0f}, loss {row.loss:.4g}"

@@ -7,7 +7,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from flanp.comparison import Comparison
-from flanp.config import Config
 from flanp.history import History
 from flanp.planning import Plan
 
@@ -30,21 +29,20 @@ def print_run(console: Console, name: str, history: History) -> None:
         )
     console.print(table)
     last = history.rows[-1]
-    metric = history.about.get("metric")
-    extra = f", {metric} {last.metric:.4g}" if metric and last.metric is not None else ""
+    extra = "".join(f", {name.replace('_', ' ')} {v:.4g}" for name, v in last.metrics.items())
     console.print(
-        f"{history.about['ended']}: {last.round} rounds, {history.clock} {last.time:,.1f}, "
+        f"{history.ended}: {last.round} rounds, {history.clock} {last.time:,.1f}, "
         f"loss {last.loss:.4g}{extra}",
         highlight=False,
         markup=False,
     )
 
 
-def print_comparison(console: Console, config: Config, result: Comparison) -> None:
+def print_comparison(console: Console, result: Comparison) -> None:
     """Print the table of times to the target and speed-ups."""
     seeds = len(result.targets)
     console.print(_tuning(result), highlight=False, markup=False)
-    console.print(_headline(config, result), highlight=False, markup=False)
+    console.print(_headline(result), highlight=False, markup=False)
     table = Table(box=None)
     table.add_column("method")
     for heading in (
@@ -57,9 +55,8 @@ def print_comparison(console: Console, config: Config, result: Comparison) -> No
     for row in result.rows():
         missed = seeds - row["reached"]
         time = f"{row['time']:,.0f}" if not missed else f"missed on {missed}/{seeds}"
-        wild = [ended for ended in row["ended"] if str(ended).startswith("diverged")]
-        if wild:
-            time = wild[0] if seeds == 1 else f"diverged on {len(wild)}/{seeds}"
+        if row["diverged"]:
+            time = row["ended"][0] if seeds == 1 else f"diverged on {row['diverged']}/{seeds}"
         ups = [_speed_up(row["speed_up"][b], seeds) for b in result.baselines]
         rounds = "–" if math.isnan(row["rounds"]) else f"{row['rounds']:.0f}"
         waiting = "–" if math.isnan(row["waiting"]) else f"{row['waiting']:.0%}"
@@ -106,18 +103,11 @@ def _tuning(result: Comparison) -> str:
     return "Not tuned: each method has the step size it was given, which need not be its best."
 
 
-def _headline(config: Config, result: Comparison) -> str:
+def _headline(result: Comparison) -> str:
     history = next(iter(result.histories.values()))[0]
     about = history.about
-    levels = {
-        f"{name} <= {value:.3g}" for target in result.targets for name, value in target.items()
-    }
-    level = levels.pop() if len(levels) == 1 else ""
-    given = config.settings.target
-    if isinstance(given, str):
-        level = f"{given} of all data"
-    elif given is None:
-        level = f"the lowest loss that all methods reach, {level}".removesuffix(", ")
+    levels = {f"{t.column} {t.sign} {t.level:.3g}" for t in result.targets if t}
+    level = ", ".join(filter(None, [result.goal, *(levels if len(levels) == 1 else [])]))
     return (
         f"{about['problem']['name']}, {about['clients']} clients, {about['samples']:,} samples, "
         f"speeds {about['speeds']['name']}, {len(result.targets)} seeds; target: {level}"

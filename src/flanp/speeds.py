@@ -1,4 +1,4 @@
-"""How long each client takes for one local step, and the virtual clock."""
+"""How long each client takes for one local step."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -12,7 +12,6 @@ from scipy.special import ndtri
 from flanp.checks import BadInput, calling, nearest, require
 from flanp.files import read_csv, read_number
 from flanp.parts import Part, Within, check_is
-from flanp.streams import Stream, generator
 
 Seconds = Annotated[float, Within(1e-9, 1e9)]
 """From a nanosecond to thirty years."""
@@ -24,6 +23,9 @@ class Speeds(Part):
 
     jitter: Annotated[float, Within(0, 10)] = field(default=0.0, kw_only=True)
     """0: drawn once and fixed; v > 0: redrawn in each round around T_i, with deviation v T_i."""
+    known: bool = field(default=True, kw_only=True)
+    """Whether the server knows T_i; if not, it learns them from a probe, one step by everyone,
+    and from what the participants report."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,6 +71,10 @@ class Uniform(Speeds):
     def quantile(self, u: np.ndarray) -> np.ndarray:
         """Return low + u (high - low)."""
         return self.low + u * (self.high - self.low)
+
+
+DEFAULT = Uniform()
+"""The speeds where nothing else is said."""
 
 
 @final
@@ -216,38 +222,6 @@ def seconds_from(function: Callable[..., Any], shape: tuple[int, ...], *args: An
     wrong = T[~((T >= 1e-100) & (T <= 1e100))]  # whose sums and ratios could overflow
     require(not wrong.size, name, wrong[:1].tolist(), "seconds from 1e-100 to 1e100")
     return T.astype(float)
-
-
-class Clock:
-    """The virtual clock: T_i of each client, drawn once, and redrawn around it if asked.
-
-    With jitter v > 0 a round's T_i are gamma variables with mean T_i and standard deviation
-    v T_i (v = 1: exponential).
-    """
-
-    def __init__(self, T: np.ndarray, jitter: float, seed: int):
-        wrong = T[~((T > 0) & np.isfinite(T))]
-        require(not wrong.size, "seconds per step", wrong[:1].tolist(), "positive and finite")
-        self.T = T
-        self.jitter = jitter
-        self.seed = seed
-        self.ranking = np.argsort(T, kind="stable")
-        """All clients, fastest first; ties are broken by position, that is by id."""
-        self.ranking.flags.writeable = False  # policies get it to choose from, not to change
-
-    def seconds(self, round_: int) -> np.ndarray:
-        """Return T_i of each client in a round."""
-        if self.jitter == 0:
-            return self.T
-        v2 = self.jitter**2
-        drawn = generator(self.seed, Stream.JITTER, round_).gamma(1 / v2, self.T * v2)
-        return np.maximum(drawn, np.finfo(float).tiny)  # a gamma variable can underflow to 0
-
-    def round_time(self, round_: int, active: np.ndarray, tau: np.ndarray) -> tuple[float, float]:
-        """Return how long a round takes, max_i tau_i T_i, and the mean share spent waiting."""
-        busy = tau * self.seconds(round_)[active]
-        longest = float(busy.max())
-        return longest, max(0.0, 1 - float(busy.mean()) / longest)
 
 
 def _some(ids: Sequence[str]) -> str:

@@ -14,3 +14,10 @@ class Stage(NamedTuple):
     """How many clients take part."""
     N: int
     """How many clients there are."""
+    newcomers: int = 0
+    """How many have come since the stage began."""
+
+    @property
+    def last(self) -> bool:
+        """Whether no other stage follows, unless clients come."""
+        return self.k == self.K - 1

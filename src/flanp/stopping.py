@@ -3,12 +3,12 @@
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, final, get_args
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import numpy as np
 
-from flanp.checks import BadInput, calling, listed, require, shown
-from flanp.measurement import Measurement
+from flanp.checks import BadInput, calling, require, shown
+from flanp.measurement import Look, Measurement
 from flanp.parts import Count, Part, Positive, Within
 from flanp.stage import Stage
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from flanp.data.federated import FederatedData
     from flanp.problems import Problem
 
-Sight = Literal["active", "whole", "nothing"]
-"""The gradient of the active clients, that of the whole training set, or none."""
 Memory = dict[str, Any]
 """What a rule remembers from round to round and stage to stage: numbers by name."""
 
@@ -25,13 +23,13 @@ Memory = dict[str, Any]
 class StageRule(Part):
     """Decides, before each round, whether the stage is over."""
 
-    def sight(self, stage: Stage, rounds: int) -> Sight:
+    def sight(self, stage: Stage, rounds: int) -> Look:
         """Return `looks_at(stage, rounds)`, after a look at whether a run can use it."""
-        name = f"{type(self).__name__}.looks_at"
-        with calling(name, f"it must return one of {listed(get_args(Sight))}"):
-            at = self.looks_at(stage, rounds)
-        require(at in get_args(Sight), name, at, f"one of {listed(get_args(Sight))}")
-        return at
+        name, allowed = f"{type(self).__name__}.looks_at", "a flanp.stopping.Look"
+        with calling(name, f"it must return {allowed}"):
+            look = self.looks_at(stage, rounds)
+        require(isinstance(look, Look), name, look, allowed)
+        return look
 
     def judged(
         self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None
@@ -50,7 +48,7 @@ class StageRule(Part):
         return bool(accurate), memory
 
     @abstractmethod
-    def looks_at(self, stage: Stage, rounds: int) -> Sight:
+    def looks_at(self, stage: Stage, rounds: int) -> Look:
         """Return what `met` must be shown after so many rounds of a stage."""
 
     @abstractmethod
@@ -58,6 +56,11 @@ class StageRule(Part):
         self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None
     ) -> tuple[bool, Memory]:
         """Return whether the stage ends after `rounds` rounds of it, and what to remember."""
+
+    def complete(self, problem: "Problem", data: "FederatedData") -> "StageRule":
+        """Return the rule with what it needs of a problem's constants."""
+        del problem, data
+        return self
 
 
 @final
@@ -89,9 +92,9 @@ class StatisticalAccuracy(StageRule):
             )
         return StatisticalAccuracy(mu, c)
 
-    def looks_at(self, stage: Stage, rounds: int) -> Sight:
+    def looks_at(self, stage: Stage, rounds: int) -> Look:
         """Look at the active clients' gradient."""
-        return "active"
+        return Look.ACTIVE
 
     def met(
         self,
@@ -122,9 +125,9 @@ class Halving(StageRule):
     fraction: Annotated[float, Within(1e-12, 0.999999)] = 0.01
     """Without a threshold: the fraction of ||grad L_n0(w_0)||^2 that ends the first stage."""
 
-    def looks_at(self, stage: Stage, rounds: int) -> Sight:
+    def looks_at(self, stage: Stage, rounds: int) -> Look:
         """Look at the active clients' gradient."""
-        return "active"
+        return Look.ACTIVE
 
     def met(
         self,
@@ -158,19 +161,18 @@ class GradientNoise(StageRule):
     theta: Positive = 0.1
     at_most: Count | None = 20
 
-    def looks_at(self, stage: Stage, rounds: int) -> Sight:
+    def looks_at(self, stage: Stage, rounds: int) -> Look:
         """Look at the active clients' gradient."""
-        return "active"
+        return Look.ACTIVE
 
     def met(
         self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None
     ) -> tuple[bool, Memory]:
         """Test ||grad L_n||^2 <= theta * noise."""
         assert seen is not None
-        last = stage.k == stage.K - 1
-        too_long = self.at_most is not None and rounds >= self.at_most and not last
+        too_long = self.at_most is not None and rounds >= self.at_most and not stage.last
         # One sample has no noise to tell: on to the next stage, but not to the end.
-        unknown = last and math.isinf(seen.noise)
+        unknown = stage.last and math.isinf(seen.noise)
         return too_long or (seen.grad_norm_sq <= self.theta * seen.noise and not unknown), memory
 
 
@@ -181,9 +183,9 @@ class FixedRounds(StageRule):
 
     rounds: Count
 
-    def looks_at(self, stage: Stage, rounds: int) -> Sight:
+    def looks_at(self, stage: Stage, rounds: int) -> Look:
         """Look at nothing."""
-        return "nothing"
+        return Look.NOTHING
 
     def met(
         self,
@@ -209,9 +211,9 @@ class Authors(StageRule):
     first_rounds: Count = 21
     at_most: Count = 20
 
-    def looks_at(self, stage: Stage, rounds: int) -> Sight:
+    def looks_at(self, stage: Stage, rounds: int) -> Look:
         """Look at the whole training set, in the first stage only at its end."""
-        return "nothing" if stage.k == 0 and rounds < self.first_rounds else "whole"
+        return Look.NOTHING if stage.k == 0 and rounds < self.first_rounds else Look.WHOLE
 
     def met(
         self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None
@@ -230,9 +232,9 @@ class Authors(StageRule):
 class Never(StageRule):
     """No stage ends by itself: for a single stage that runs to a target or a limit."""
 
-    def looks_at(self, stage: Stage, rounds: int) -> Sight:
+    def looks_at(self, stage: Stage, rounds: int) -> Look:
         """Look at nothing."""
-        return "nothing"
+        return Look.NOTHING
 
     def met(
         self,
@@ -243,3 +245,26 @@ class Never(StageRule):
     ) -> tuple[bool, Memory]:
         """Go on."""
         return False, memory
+
+
+@final
+@dataclass(frozen=True)
+class Endless(StageRule):
+    """Another rule, but the last stage goes on: for runs to a common target.
+
+    It ends when clients have come that did not take part yet.
+    """
+
+    rule: StageRule
+
+    def looks_at(self, stage: Stage, rounds: int) -> Look:
+        """Look at what the rule does, in the last stage at nothing."""
+        return Look.NOTHING if stage.last else self.rule.sight(stage, rounds)
+
+    def met(
+        self, memory: Memory, stage: Stage, rounds: int, seen: Measurement | None
+    ) -> tuple[bool, Memory]:
+        """Ask the rule, in the last stage whether there are newcomers."""
+        if stage.last:
+            return stage.newcomers > 0, memory
+        return self.rule.judged(memory, stage, rounds, seen)

@@ -18,6 +18,7 @@ class Stream(IntEnum):
     CSV = 5
     PARTICIPATION = 6
     EVALUATION = 7
+    PROBE = 8
 
 
 def generator(seed: int, stream: Stream, *more: int) -> np.random.Generator:

@@ -5,7 +5,7 @@ import json
 import time
 from pathlib import Path
 
-from flanp.flower.deployment import Deployment
+from flanp.flower.local.deployment import Deployment
 
 APP = Path(__file__).parent / "app"
 

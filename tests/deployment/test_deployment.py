@@ -5,11 +5,12 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'flanp[flower]'")
 
+
+from flanp import Method, prepare
 from flanp.data import from_clients
-from flanp.flower.deployment import Deployment
-from flanp.participation import Flanp
+from flanp.flower.local.deployment import Deployment
+from flanp.participation import Growing
 from flanp.problems import LinearRegression
-from flanp.simulation import Simulation
 from flanp.solvers import FedAvg, FedGATE
 from flanp.speeds import Measured
 from flanp.stopping import GradientNoise
@@ -20,13 +21,10 @@ from scenarios import run, with_nodes
 
 
 def simulated(solver, N, rounds):
-    simulation = Simulation(
+    simulation = prepare(
         LinearRegression(l2=L2),
         from_clients([samples(i) for i in range(N)]),
-        solver,
-        Flanp(n0=2),
-        GradientNoise(at_most=2),
-        Equal(tau=5, batch=20),
+        Method(solver, Growing(n0=2), GradientNoise(at_most=2), Equal(tau=5, batch=20)),
         Measured(tuple(float(1 + i) for i in range(N))),
         max_rounds=rounds,
     )

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'flanp[flower]'")
 
-from flanp.flower.leftovers import kill_all
+from flanp.flower.local.leftovers import kill_all
 from flanp.history import History
 
 from documents import BLOCKS, ROOT, commands
@@ -44,5 +44,5 @@ def test_the_examples_run_on_the_simulation_runtime(name, tmp_path):
         kill_all(home)
     assert (saved / "model.safetensors").exists(), done.stdout[-4000:] + done.stderr[-2000:]
     history = History.load(saved)
-    assert history.about["ended"] == "limit of 3 rounds"
+    assert str(history.ended) == "limit of 3 rounds"
     assert history.rows[-1].loss < history.rows[0].loss

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'flanp[flower]'")
 
-from flanp.flower.leftovers import living_in
+from flanp.flower.local.leftovers import living_in
 from fleet.task import loss_over
 
 from scenarios import found, lines, run, wait_for, with_nodes

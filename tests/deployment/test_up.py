@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'flanp[flower]'")
 
 from flanp.checks import BadInput
-from flanp.flower.up import example_app, parse_slow, run_config
+from flanp.flower.local.up import example_app, parse_slow, run_config
 from flanp.history import History
 
 FLANP = str(Path(sys.executable).parent / "flanp")

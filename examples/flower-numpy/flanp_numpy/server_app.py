@@ -3,8 +3,9 @@
 from flwr.app import MetricRecord
 from flwr.serverapp import ServerApp
 
+from flanp import Method
 from flanp.flower import Flanp, arrays_of
-from flanp.participation import Everyone
+from flanp.participation import Everyone, Growing
 from flanp.solvers import FedGATE
 from flanp.work import Equal
 from flanp_numpy.task import error, gradient, load_data, start_model
@@ -19,12 +20,15 @@ def main(grid, context):
 
     def evaluate(server_round, arrays):
         params = {name: array.numpy() for name, array in arrays.items()}
-        return MetricRecord({"loss": gradient(params, train)[0], "metric": error(params, test)})
+        return MetricRecord({"loss": gradient(params, train)[0], "test_error": error(params, test)})
 
-    strategy = Flanp(
+    method = Method(
         FedGATE(eta=config["eta"]),
+        Everyone() if config["everyone"] else Growing(),
         work=Equal(tau=config["tau"], batch=config["batch"]),
-        participation=Everyone() if config["everyone"] else None,
+    )
+    strategy = Flanp(
+        method,
         min_available_nodes=config["min-nodes"],
         save=config["save"] or None,
         resume=config["resume"],

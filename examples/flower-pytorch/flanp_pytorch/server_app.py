@@ -4,8 +4,9 @@ import torch
 from flwr.app import MetricRecord
 from flwr.serverapp import ServerApp
 
+from flanp import Method
 from flanp.flower import Flanp, arrays_of
-from flanp.participation import Everyone
+from flanp.participation import Everyone, Growing
 from flanp.solvers import FedGATE
 from flanp.work import Equal
 from flanp_pytorch.task import error, load_data, loss, start_model
@@ -23,12 +24,16 @@ def main(grid, context):
         state = {name: torch.from_numpy(a.numpy().copy()) for name, a in arrays.items()}
         model.load_state_dict(state)
         with torch.no_grad():
-            return MetricRecord({"loss": float(loss(model, train)), "metric": error(model, test)})
+            metrics = {"loss": float(loss(model, train)), "test_error": error(model, test)}
+        return MetricRecord(metrics)
 
-    strategy = Flanp(
+    method = Method(
         FedGATE(eta=config["eta"]),
+        Everyone() if config["everyone"] else Growing(),
         work=Equal(tau=config["tau"], batch=config["batch"]),
-        participation=Everyone() if config["everyone"] else None,
+    )
+    strategy = Flanp(
+        method,
         min_available_nodes=config["min-nodes"],
         save=config["save"] or None,
         resume=config["resume"],

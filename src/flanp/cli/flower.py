@@ -42,7 +42,7 @@ def up(
 ) -> None:
     """Start a SuperLink and SuperNodes on this machine, run an app, stop them all."""
     try:
-        from flanp.flower import up as deployed
+        from flanp.flower.local import up as deployed
     except ModuleNotFoundError as error:
         raise BadInput("Flower is not installed: pip install 'flanp[flower]'") from error
     from flanp.history import History

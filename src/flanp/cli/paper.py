@@ -27,7 +27,7 @@ def reproduce(
     overwrite: Overwrite = False,
 ) -> None:
     """Run the paper's experiments and set our numbers beside the published ones."""
-    from flanp import reproduce as experiments
+    from flanp.paper import reproduce as experiments
 
     if names == ["list"]:
         print("\n".join(experiments.names()))

@@ -1,16 +1,17 @@
 """The commands run, compare and init."""
 
-import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flanp.checks import BadInput, listed, nearest
 from flanp.cli.outcome import Overwrite, claim, console, exit_codes, say
-from flanp.config import Config, default_text, load_config
 
-CHECKPOINT_SECONDS = 60.0
+if TYPE_CHECKING:
+    from flanp.config import Config
+    from flanp.method import Method
+
 ConfigFile = Annotated[Path | None, typer.Argument(help="TOML file.", show_default=False)]
 Set = Annotated[
     list[str] | None,
@@ -33,7 +34,9 @@ def run(
     ] = False,
 ) -> None:
     """Run one method and save its history, model and curves."""
+    from flanp.hooks import Checkpointer
     from flanp.plots import plot_run
+    from flanp.progress import Progress
     from flanp.report import print_run
 
     loaded = _load(config, set_)
@@ -41,37 +44,21 @@ def run(
     folder = out or Path("runs") / config.stem
     if not resume:
         claim(folder, overwrite)
-    simulation = loaded.simulation(chosen, resume=folder if resume else None)
-    _run_to_end(simulation, name, folder)
+    with Progress(name) as shown:
+        hooks = (Checkpointer(folder), shown)
+        simulation = loaded.simulation(chosen, hooks, resume=folder if resume else None)
+        try:
+            simulation.to_the_end()
+        except KeyboardInterrupt:
+            say(f"flanp: interrupted; saved in {folder}/. Go on with --resume")
+            raise typer.Exit(130) from None
+        except Exception:
+            if simulation.history.rows:
+                say(f"the history up to there is saved in {folder}/")
+            raise
     plot_run(simulation.history, folder / "curves")
     print_run(console(), name, simulation.history)
     print(f"saved in {folder}/")
-
-
-def _run_to_end(simulation: Any, name: str, folder: Path) -> None:
-    """Run, saving now and then, and whatever happens in the end."""
-    from flanp.progress import Progress
-
-    saved = time.monotonic()
-    try:
-        with Progress(name) as shown:
-            for row in simulation:
-                shown.row(row, len(simulation.sizes), simulation.engine.s.size)
-                if time.monotonic() - saved > CHECKPOINT_SECONDS:
-                    simulation.save(folder)
-                    saved = time.monotonic()
-    except KeyboardInterrupt:
-        simulation.history.about["ended"] = "interrupted"
-        simulation.save(folder)
-        say(f"flanp: interrupted; saved in {folder}/. Go on with --resume")
-        raise typer.Exit(130) from None
-    except Exception:
-        if simulation.history.rows:
-            simulation.history.save(folder)
-            say(f"the history up to there is saved in {folder}/")
-        raise
-    simulation.save(folder)
-    simulation.save_params(folder)
 
 
 @exit_codes
@@ -102,8 +89,9 @@ def compare(
             seeds=s.seeds,
             seed=s.seed,
             target=s.target,
+            metrics=loaded.metrics,
             partial=result,
-            **s.limits(),
+            **s.options(),
         )
     except KeyboardInterrupt:
         interrupted = True
@@ -112,7 +100,7 @@ def compare(
             result.save(folder)
     if result.targets:
         plot_comparison(result, folder / "curves")
-        print_comparison(console(), loaded, result)
+        print_comparison(console(), result)
     if interrupted:
         say(
             f"flanp: interrupted after {len(result.targets)} of {s.seeds} seeds; saved in {folder}/"
@@ -129,6 +117,8 @@ def init(
     file: Annotated[Path, typer.Argument(help="File to write.")] = Path("flanp.toml"),
 ) -> None:
     """Write a commented configuration to start from."""
+    from flanp.config import default_text
+
     try:
         with file.open("x", encoding="utf-8") as new:
             new.write(default_text())
@@ -139,14 +129,16 @@ def init(
     print(f"wrote {file}; try: flanp compare {file}")
 
 
-def _load(config: Path | None, overrides: list[str] | None) -> Config:
+def _load(config: Path | None, overrides: list[str] | None) -> "Config":
+    from flanp.config import load_config
+
     loaded = load_config(config, overrides or ())
     for note in loaded.notes:
         say(f"flanp: {note}")
     return loaded
 
 
-def _choose(config: Config, name: str | None) -> tuple[str, Any]:
+def _choose(config: "Config", name: str | None) -> tuple[str, "Method"]:
     methods = config.methods
     if name is None:
         if len(methods) > 1:

@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING, Any
 from flanp.checks import BadInput
 
 if TYPE_CHECKING:
+    from flanp.flower.asking import NobodyAnswered
     from flanp.flower.clientapp import client
-    from flanp.flower.fleet import NobodyAnswered
     from flanp.flower.models import arrays_of
+    from flanp.flower.plain import PLAIN, OwnTraining
     from flanp.flower.strategy import Flanp
 
-__all__ = ["Flanp", "NobodyAnswered", "arrays_of", "client"]
+__all__ = ["PLAIN", "Flanp", "NobodyAnswered", "OwnTraining", "arrays_of", "client"]
 
 
 _HOME = {
+    "PLAIN": "plain",
     "Flanp": "strategy",
-    "NobodyAnswered": "fleet",
+    "NobodyAnswered": "asking",
+    "OwnTraining": "plain",
     "arrays_of": "models",
     "client": "clientapp",
 }

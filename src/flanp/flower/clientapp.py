@@ -1,14 +1,15 @@
 """The client's part of the full method, around a loss and data of your own."""
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord
 from flwr.clientapp import ClientApp
 
 from flanp.checks import BadInput
+from flanp.compression import Exact
 from flanp.flower.models import (
     Batch,
     LossAndGradient,
@@ -17,19 +18,26 @@ from flanp.flower.models import (
     over_all,
     torch_model,
 )
-from flanp.flower.order import batches, round_key
+from flanp.flower.naming import solver_of
+from flanp.flower.order import NOISE, batches, round_key, uniforms
+from flanp.flower.packing import DENSE, pack
 from flanp.flower.vectors import Names, names_of
 from flanp.flower.wire import (
     BUSY,
+    MEAN,
     SAMPLES,
     SECONDS,
+    SERVER,
     Task,
     answer_content,
+    arrays_by_name,
     number,
     read_task,
-    solver_of,
 )
-from flanp.solvers import Solver
+from flanp.parts import Part
+from flanp.solvers import ClientState, Solver, Step
+from flanp.solvers.base import Posted
+from flanp.trees import Tree, leaves, rebuild
 
 PROBE_STEPS = 3
 """Local steps that a probe of the speed takes; the first, which may compile, is not timed."""
@@ -42,6 +50,7 @@ def client(
     loss: Callable[..., Any] | None = None,
     gradient: Callable[..., Any] | None = None,
     model: Callable[[], Any] | None = None,
+    parts: Sequence[type[Part]] = (),
 ) -> ClientApp:
     """Return a ClientApp that takes part in FLANP with any solver.
 
@@ -53,6 +62,8 @@ def client(
         gradient: NumPy, in place of `loss`: (params by name, batch) -> (mean loss, gradients
             by name).
         model: PyTorch: () -> an nn.Module.
+        parts: your own classes of solvers, local steps or compressions that this client may use
+            when the server names them; flanp's own it knows.
 
     A node whose configuration has `slow=S` takes S seconds longer in each round: for trying out.
     """
@@ -78,40 +89,57 @@ def client(
     @app.query("profile")
     def profile(msg: Message, context: Context) -> Message:
         names, w, f, samples = prepare(msg, context)
-        task, _, _ = read_task(msg.content)
-        solver = solver_of(task.solver)
-        drift = solver.drift(solver.start(w)[1], solver.start(w)[0])
+        task, arrays = read_task(msg.content)
+        solver = solver_of(task.solver, parts)
+        drift = solver.drift(solver.join(w).own, _told(solver, w, arrays))
         _, seconds = local_steps(solver, f, w, drift, samples, task, context, PROBE_STEPS)
         numbers = {
             SAMPLES: float(len(samples[0])),
             SECONDS: float(np.median(seconds[1:])),
             "client": float(client_number(context)),
         }
-        return Message(answer_content(np.zeros(0, w.dtype), None, numbers), reply_to=msg)
+        return Message(answer_content({}, None, numbers), reply_to=msg)
 
     @app.train()
     def train(msg: Message, context: Context) -> Message:
         start = time.perf_counter()
         names, w, f, samples = prepare(msg, context)
-        task, server, mean = read_task(msg.content)
-        solver = solver_of(task.solver)
-        state, applied = _restore(context, task, solver, w, mean)
+        task, arrays = read_task(msg.content)
+        solver = solver_of(task.solver, parts)
+        told = _told(solver, w, arrays)
+        state, applied = _restore(context, task, solver, w, arrays)
         g, numbers = None, {}
         if task.measure:
             numbers["loss"], g, numbers["within"] = over_all(f, w, samples)
-        drift = solver.drift(state, server)
+        drift = solver.drift(state.own, told)
         w_i, seconds = local_steps(solver, f, w, drift, samples, task, context, task.tau)
-        m_i = np.asarray(solver.message((w - w_i) / task.eta, task.tau), w.dtype)
+        u = np.zeros(0, w.dtype)
+        if solver.compression.random:
+            key = round_key(task.seed, task.number, NOISE)
+            u = uniforms(key, client_number(context), w)
+        m_i, posted = solver.post((w - w_i) / task.eta, task.tau, state, told, u)
+        m_i = np.asarray(m_i, w.dtype)
         numbers |= {
             SAMPLES: float(len(samples[0])),
             SECONDS: float(np.median(seconds)),
             BUSY: time.perf_counter() - start,
             "applied": float(applied),
         }
-        _keep(context, task, state, applied, m_i, server)
-        return Message(answer_content(m_i, g, numbers), reply_to=msg)
+        _keep(context, task, Kept(state, posted, told), applied)
+        sent = {DENSE: m_i} if isinstance(solver.compression, Exact) else pack(m_i)
+        return Message(answer_content(sent, g, numbers), reply_to=msg)
 
     return app
+
+
+class Kept(NamedTuple):
+    """What a client keeps between two messages."""
+
+    client: ClientState
+    posted: Posted
+    """Of the last round, until its mean message is known."""
+    server: Tree
+    """What it was told of the server's state in that round."""
 
 
 def local_steps(
@@ -127,11 +155,12 @@ def local_steps(
     """Return w_i after some local steps from w, and the seconds that each took."""
     pause = float(context.node_config.get("slow", 0.0)) / task.tau
     key = round_key(task.seed, task.number)
-    w_i, seconds = w, []
+    w_i, memory, seconds = w, solver.local.start(w), []
     for rows in batches(key, client_number(context), len(samples[0]), task.batch, steps):
         start = time.perf_counter()
         _, g = f(w_i, tuple(a[rows] for a in samples))
-        w_i = w_i - task.eta * solver.direction(g, drift, w_i, w)
+        d_i, memory = solver.local.step(solver.direction(g, drift, w_i, w), memory)
+        w_i = w_i - task.eta * d_i
         time.sleep(pause)
         seconds.append(time.perf_counter() - start)
     return w_i, seconds
@@ -150,34 +179,42 @@ def _samples(arrays: tuple[Any, ...]) -> Batch:
     return samples
 
 
+def _told(solver: Solver, w: np.ndarray, arrays: dict[str, np.ndarray]) -> Tree:
+    """Return what came of the server's state."""
+    if not any(name.split(".")[0] == SERVER for name in arrays):
+        return ()
+    return rebuild(solver.tell(solver.server_start(w)), arrays, SERVER)
+
+
 def _restore(
-    context: Context, task: Task, solver: Solver, w: np.ndarray, mean: np.ndarray | None
-) -> tuple[Any, int]:
-    """Return the solver's state at this client, and how many means it has seen.
+    context: Context, task: Task, solver: Solver, w: np.ndarray, arrays: dict[str, np.ndarray]
+) -> tuple[ClientState, int]:
+    """Return all that this client keeps of the solver, and how many means it has seen.
 
-    The state of another epoch is void. Whoever was counted in an earlier round finishes it now
-    that its mean is known; a message that was not counted is forgotten.
+    The state of another generation is void. Whoever was counted in an earlier round finishes it
+    now that its mean is known; a message that was not counted is forgotten.
     """
+    fresh = solver.join(w)
     numbers = context.state.metric_records.get(NUMBERS)
-    if numbers is None or numbers["epoch"] != task.epoch:
-        return solver.start(w)[1], 0
-    vectors = {name: array.numpy() for name, array in context.state.array_records[STATE].items()}
-    state, server = vectors.get("client", ()), vectors.get("server", ())
+    if numbers is None or numbers["generation"] != task.generation:
+        return fresh, 0
+    saved = arrays_by_name(context.state.array_records[STATE])
+    client = rebuild(fresh, saved, "client")
     applied = int(number(numbers, "applied", None))
-    if mean is not None and numbers["number"] == task.mean_of:
-        return solver.client_step(state, server, vectors["m"], mean), applied + 1
-    return state, applied
+    if MEAN not in arrays or numbers["number"] != task.mean_of or task.step is None:
+        return client, applied
+    # The form of what was posted is that of any message; its values are not used.
+    form = solver.post(w, 1, client, _told(solver, w, saved), w)[1]
+    posted = rebuild(form, saved, "posted")
+    step = Step(*np.array(task.step, w.dtype))
+    return solver.settle(client, _told(solver, w, saved), posted, arrays[MEAN], step), applied + 1
 
 
-def _keep(
-    context: Context, task: Task, state: Any, applied: int, m_i: np.ndarray, server: Any
-) -> None:
-    if isinstance(state, tuple):
+def _keep(context: Context, task: Task, kept: Kept, applied: int) -> None:
+    if not leaves(kept.client):
         return
-    vectors = {"client": state, "m": m_i, "server": server}
-    context.state[STATE] = ArrayRecord(
-        {name: Array(v) for name, v in vectors.items() if isinstance(v, np.ndarray)}
-    )
+    named = {name: Array(np.asarray(a)) for name, a in leaves(kept).items()}
+    context.state[STATE] = ArrayRecord(named)
     context.state[NUMBERS] = MetricRecord(
-        {"epoch": task.epoch, "number": task.number, "applied": applied}
+        {"generation": task.generation, "number": task.number, "applied": applied}
     )

@@ -1,12 +1,13 @@
 """The two kinds of clients, plain ones and flanp's: what to send them and how to read a reply."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from flanp.engine import Round
+from flanp.flower.naming import told as told_of
 from flanp.flower.tracking import Mean
 from flanp.flower.vectors import Names
 from flanp.flower.wire import (
@@ -16,13 +17,13 @@ from flanp.flower.wire import (
     Answer,
     Profile,
     Task,
-    describe_solver,
     read_answer,
     read_model,
     read_profile,
     task_content,
 )
 from flanp.solvers import Solver
+from flanp.trees import Tree
 from flanp.work import Work
 
 
@@ -42,7 +43,7 @@ class Clients(Protocol):
         """Return what a reply says of the client, which came after so many seconds."""
 
     def tasks(
-        self, w: np.ndarray, server: Any, planned: Round, means: list[Mean], measure: bool
+        self, w: np.ndarray, server: Tree, planned: Round, means: list[Mean], measure: bool
     ) -> list[RecordDict]:
         """Return the participants' messages for a round."""
 
@@ -73,7 +74,7 @@ class PlainClients:
         return Profile(answer.s, answer.seconds)
 
     def tasks(
-        self, w: np.ndarray, server: Any, planned: Round, means: list[Mean], measure: bool
+        self, w: np.ndarray, server: Tree, planned: Round, means: list[Mean], measure: bool
     ) -> list[RecordDict]:
         """Return the model, the same for all."""
         record = self.names.record(w)
@@ -103,24 +104,24 @@ class FlanpClients:
     def first_task(self, w: np.ndarray) -> RecordDict:
         """Ask for the time of a few local steps."""
         tau = self.work.base(np.ones(1))[0]
-        task = self._task(0, tau, self.solver.eta, Mean(epoch=0), measure=False)
-        server = self.solver.start(w)[0]
-        return task_content(self.names.record(w), task, server, None, self.config)
+        task = self._task(0, tau, self.solver.eta, Mean(generation=0), measure=False)
+        told = self.solver.tell(self.solver.server_start(w))
+        return task_content(self.names.record(w), task, told, None, self.config)
 
     def profile(self, content: RecordDict, seconds: float) -> Profile:
         """Return its samples, its time and its name."""
         return read_profile(content)
 
     def tasks(
-        self, w: np.ndarray, server: Any, planned: Round, means: list[Mean], measure: bool
+        self, w: np.ndarray, server: Tree, planned: Round, means: list[Mean], measure: bool
     ) -> list[RecordDict]:
         """Return each one's task."""
-        record = self.names.record(w)
+        record, told = self.names.record(w), self.solver.tell(server)
         return [
             task_content(
                 record,
                 self._task(planned.number, tau, planned.eta, mean, measure),
-                server,
+                told,
                 mean.vector,
                 self.config,
             )
@@ -138,8 +139,9 @@ class FlanpClients:
             eta=eta,
             batch=self.work.batch,
             seed=self.seed,
-            solver=describe_solver(self.solver),
-            epoch=mean.epoch,
+            solver=told_of(self.solver),
+            generation=mean.generation,
             mean_of=mean.round,
+            step=mean.step and tuple(map(float, mean.step)),
             measure=measure,
         )

@@ -1,6 +1,5 @@
 """Messages to nodes and their replies, with a deadline; late, failed and bad ones are counted."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,8 @@ from typing import NamedTuple, TypeVar
 from flwr.app import Message, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
+
+from flanp.flower.timing import Time, WallTime
 
 POLL_SECONDS = 0.25
 LOOK_SECONDS = 5.0
@@ -34,15 +35,23 @@ class Sent(NamedTuple):
     type: str
 
 
+class Late(NamedTuple):
+    """A reply that nobody waits for any more."""
+
+    sent: Sent
+    content: RecordDict
+    seconds: float
+
+
 @dataclass
 class Exchange:
     """Sends messages and collects the replies."""
 
     grid: Grid
+    time: Time = field(default_factory=WallTime)
     counts: Counter[str] = field(default_factory=Counter)
     """How many exchanges there were, and how many replies were late, failed, malformed, lost."""
-    on_late: Callable[[Sent, RecordDict, float], None] = lambda sent, content, seconds: None
-    """Called with replies that nobody waits for, and their seconds."""
+    _came_late: list[Late] = field(default_factory=list)
     _late: dict[str, Sent] = field(default_factory=dict)
     _resting: dict[int, float] = field(default_factory=dict)
     """Until when to leave nodes alone that let a deadline pass."""
@@ -50,7 +59,7 @@ class Exchange:
     def overdue(self) -> set[int]:
         """Return the nodes to leave alone: a node does one task after the other."""
         self._pull({})
-        now = time.monotonic()
+        now = self.time.now()
         return {node for node, until in self._resting.items() if now < until}
 
     def owing(self) -> set[int]:
@@ -58,8 +67,14 @@ class Exchange:
         self._pull({})
         return {sent.node for sent in self._late.values()}
 
+    def late(self) -> list[Late]:
+        """Return the replies that have come since this was last asked and nobody waits for."""
+        self._pull({})
+        late, self._came_late = self._came_late, []
+        return late
+
     def send(self, contents: Mapping[int, RecordDict], message_type: str) -> None:
-        """Send messages whose replies nobody waits for; `on_late` hears them."""
+        """Send messages whose replies nobody waits for; `late` returns them."""
         self.counts["exchanges"] += 1
         self._late |= self._push(contents, message_type)
 
@@ -71,6 +86,7 @@ class Exchange:
         read: Callable[[RecordDict, float], A],
         needed: int = 1,
         enough: int | None = None,
+        race: bool = False,
         hurry: bool = False,
     ) -> dict[int, tuple[A, float]]:
         """Return what `read` makes of the replies, with their seconds, by node id.
@@ -78,6 +94,7 @@ class Exchange:
         It returns when all have answered or failed, when `enough` have answered, or at the
         deadline; in a hurry, soon after half of them have answered. With fewer than `needed`
         by then it tries again: those who failed are asked anew, the others are waited for.
+        Whoever has not answered by the end is left alone for a while, unless it was a race.
         Bad replies are dropped and counted, never used.
         """
         self.counts["exchanges"] += 1
@@ -96,12 +113,12 @@ class Exchange:
                 *(len(answers), len(contents), needed, attempt, ATTEMPTS),
             )
             if not awaited and attempt < ATTEMPTS:
-                time.sleep(min(deadline, PAUSE_SECONDS))
+                self.time.sleep(min(deadline, PAUSE_SECONDS))
         for id_, sent in awaited.items():
             self._late[id_] = sent
-            if enough is None:
+            if not race:
                 self._count("late", sent.node, f"no reply within {deadline:.0f} s")
-                self._resting[sent.node] = time.monotonic() + REST * deadline
+                self._resting[sent.node] = self.time.now() + REST * deadline
         return answers
 
     def _collect(
@@ -114,30 +131,30 @@ class Exchange:
         hurry: bool,
     ) -> None:
         """Move replies from `awaited` to `answers` until the deadline."""
-        began = time.monotonic()
+        began = self.time.now()
         end, half = began + deadline, (len(awaited) + len(answers) + 1) // 2
         look = began + LOOK_SECONDS
-        while awaited and time.monotonic() < end:
+        while awaited and self.time.now() < end:
             for reply in self._pull(awaited):
                 sent = awaited.pop(reply.metadata.reply_to_message_id)
-                seconds = time.monotonic() - sent.at
+                seconds = self.time.now() - sent.at
                 try:
                     if reply.has_error():
                         self._count("failed", sent.node, reply.error.reason or "no reason given")
                         continue
                     answers[sent.node] = read(reply.content, seconds), seconds
                 except Exception as error:  # whatever a node sends must not end the run
-                    self._count("malformed", sent.node, f"{type(error).__name__}: {error}")
+                    self.malformed(sent.node, error)
             if enough is not None and len(answers) >= enough:
                 break
             if hurry and len(answers) >= half:
                 hurry = False
-                end = min(end, began + HURRY * (time.monotonic() - began) + HURRY_SECONDS)
-            if time.monotonic() > look:
+                end = min(end, began + HURRY * (self.time.now() - began) + HURRY_SECONDS)
+            if self.time.now() > look:
                 self._forget_the_gone(awaited)
-                look = time.monotonic() + LOOK_SECONDS
+                look = self.time.now() + LOOK_SECONDS
             if awaited:
-                time.sleep(POLL_SECONDS)
+                self.time.sleep(POLL_SECONDS)
 
     def _push(self, contents: Mapping[int, RecordDict], message_type: str) -> dict[str, Sent]:
         online = set(self.grid.get_node_ids())
@@ -149,7 +166,7 @@ class Exchange:
         for node in contents.keys() - online:
             self._count("gone", node, "it is not connected")
         pushed = set(self.grid.push_messages(messages)) if messages else set()
-        now = time.monotonic()
+        now = self.time.now()
         return {
             m.metadata.message_id: Sent(m.metadata.dst_node_id, now, message_type)
             for m in messages
@@ -170,15 +187,10 @@ class Exchange:
                 sent = self._late.pop(id_)
                 if all(sent.node != other.node for other in self._late.values()):
                     self._resting.pop(sent.node, None)
-                self._hear_late(sent, reply)
+                if not reply.has_error():
+                    late = Late(sent, reply.content, self.time.now() - sent.at)
+                    self._came_late.append(late)
         return in_time
-
-    def _hear_late(self, sent: Sent, reply: Message) -> None:
-        try:
-            if not reply.has_error():
-                self.on_late(sent, reply.content, time.monotonic() - sent.at)
-        except Exception as error:  # whatever a node sends must not end the run
-            self._count("malformed", sent.node, f"{type(error).__name__}: {error}")
 
     def _forget_the_gone(self, awaited: dict[str, Sent]) -> None:
         online = set(self.grid.get_node_ids())
@@ -186,6 +198,10 @@ class Exchange:
             sent = awaited.pop(id_)
             self._late[id_] = sent
             self._count("gone", sent.node, "it is not connected any more")
+
+    def malformed(self, node: int, error: Exception) -> None:
+        """Count a reply that cannot be used."""
+        self._count("malformed", node, f"{type(error).__name__}: {error}")
 
     def _count(self, what: str, node: int, why: str) -> None:
         self.counts[what] += 1

@@ -1,12 +1,12 @@
 """The clients of a run: Flower's nodes, by number, and what is known of each."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from flanp.flower.timing import MeasuredClock
+from flanp.clock import Clock, Heard
 from flanp.flower.wire import Profile
 
 
@@ -26,28 +26,36 @@ class Member:
     """Rounds in a row without a usable reply."""
     greeted: bool = False
     """Whether it was asked in this stage how fast it is."""
+    known: bool = False
+    """Whether its speed is known."""
 
 
 @dataclass
 class Members:
-    """All clients that were ever seen; the clock knows their speeds and who can take part."""
+    """All clients that were ever seen, and what they have said of their speed."""
 
-    clock: MeasuredClock
     speeds: Mapping[str, float] = field(default_factory=dict)
-    """Seconds per step that are known, by name."""
+    """Seconds per step that are known, by name, and need no reports."""
     strangers_too: bool = False
     """Whether clients of which nothing is known can take part."""
-    remembered: Mapping[str, list[float]] = field(default_factory=dict)
+    remembered: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Reports of an interrupted run, by name."""
     all: list[Member] = field(default_factory=list)
     numbers: dict[int, int] = field(default_factory=dict)
     """The clients' numbers, by Flower's id."""
     online: set[int] = field(default_factory=set)
+    _heard: list[tuple[int, float]] = field(default_factory=list)
 
     @property
     def s(self) -> np.ndarray:
         """How many samples each client holds."""
         return np.array([member.s for member in self.all])
+
+    @property
+    def present(self) -> np.ndarray:
+        """The clients that can take part."""
+        there = [i for i in sorted(self.online) if self.strangers_too or self.all[i].known]
+        return np.array(there, int)
 
     def look(self, ids: Iterable[int]) -> None:
         """Note which nodes are connected; new ones become clients."""
@@ -55,14 +63,12 @@ class Members:
         for id_ in sorted(there - self.numbers.keys()):
             i = self.numbers[id_] = len(self.all)
             self.all.append(Member(id_, str(id_)))
-            self.clock.add()
             self._recall(i)
         self.online = {self.numbers[id_] for id_ in there}
-        self.clock.present = {i for i in self.online if self.strangers_too or self.clock.knows(i)}
 
     def strangers(self) -> list[int]:
         """Return those who are there and of whose speed nothing is known."""
-        return [i for i in sorted(self.online) if not self.clock.knows(i)]
+        return [i for i in sorted(self.online) if not self.all[i].known]
 
     def introduce(self, i: int, profile: Profile, overhead: float) -> None:
         """Note what a reply says of a client, and what it took beyond the client's steps."""
@@ -71,17 +77,13 @@ class Members:
         if profile.name and profile.name != member.name:
             member.name = profile.name
             self._recall(i)
-        self.clock.report(i, profile.seconds)
-        if i in self.online:
-            self.clock.present.add(i)
+        if member.name not in self.speeds:
+            self._report(i, profile.seconds)
 
-    def _recall(self, i: int) -> None:
-        """Make use of what was known of a client before."""
-        name = self.all[i].name
-        for report in self.remembered.get(name, ()):
-            self.clock.report(i, report)
-        if name in self.speeds:
-            self.clock.known[i] = self.speeds[name]
+    def heard(self) -> Heard:
+        """Return what clients have reported of their speed since this was last asked."""
+        heard, self._heard = self._heard, []
+        return heard
 
     def without(self, clients: Iterable[int], ids: set[int]) -> list[int]:
         """Return the clients whose nodes are not among some."""
@@ -91,12 +93,20 @@ class Members:
         """Return how logs call some clients."""
         return "client " + ", ".join(self.all[i].name for i in clients)
 
-    def save(self) -> dict[str, Any]:
-        """Return the ranking and the reports, for the next server."""
-        reports = {m.name: list(self.clock.reports[i]) for i, m in enumerate(self.all)}
-        ranking = [self.all[i].name for i in self.clock.ranking]
-        return {"ranking": ranking, "seconds per step": reports}
+    def described(self, clock: Clock) -> dict[str, Any]:
+        """Return the ranking and the reports by name, for a person and for the next server."""
+        reports = {m.name: list(clock.reports.get(i, ())) for i, m in enumerate(self.all)}
+        ranking = clock.unranked().ranked(self.present, len(self.all)).ranking
+        return {"ranking": [self.all[i].name for i in ranking], "seconds per step": reports}
 
-    def load(self, saved: Mapping[str, Any]) -> None:
-        """Remember the reports of `save`; they count when their clients are back."""
-        self.remembered = saved["seconds per step"]
+    def _recall(self, i: int) -> None:
+        """Make use of what was known of a client before."""
+        name = self.all[i].name
+        for seconds in self.remembered.get(name, ()):
+            self._report(i, seconds)
+        if name in self.speeds:
+            self._report(i, self.speeds[name])
+
+    def _report(self, i: int, seconds: float) -> None:
+        self.all[i].known = True
+        self._heard.append((i, seconds))

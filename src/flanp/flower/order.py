@@ -15,9 +15,13 @@ Key = tuple[np.uint32, np.uint32]
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def round_key(seed: int, number: int) -> Key:
+ORDER, NOISE = 1, 2
+"""What a seed's keys are for."""
+
+
+def round_key(seed: int, number: int, use: int = ORDER) -> Key:
     """Return the key of a round."""
-    return fold_in(fold_in((np.uint32(seed >> 32), np.uint32(seed & 0xFFFFFFFF)), 1), number)
+    return fold_in(fold_in((np.uint32(seed >> 32), np.uint32(seed & 0xFFFFFFFF)), use), number)
 
 
 def batches(key: Key, client: int, rows: int, batch: int | None, tau: int) -> Iterator[np.ndarray]:
@@ -32,6 +36,13 @@ def batches(key: Key, client: int, rows: int, batch: int | None, tau: int) -> It
             order = sample_order(key, client, t // steps, rows)
         place = t % steps * batch
         yield order[place : place + batch]
+
+
+def uniforms(key: Key, client: int, w: np.ndarray) -> np.ndarray:
+    """Return numbers on [0, 1) for a client's message: the first 24 of 32 random bits each."""
+    places = np.arange(len(w), dtype=np.uint32)
+    low, high = threefry(fold_in(key, client), np.zeros(len(w), np.uint32), places)
+    return ((low ^ high) >> np.uint32(8)).astype(w.dtype) * w.dtype.type(2.0**-24)
 
 
 def sample_order(key: Key, client: int, epoch: int, rows: int) -> np.ndarray:

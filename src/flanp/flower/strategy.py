@@ -1,45 +1,51 @@
 """The strategy: Algorithm 1 over Flower's nodes, in place of FedAvg."""
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from flwr.serverapp.strategy import Result
 
-from flanp import participation as policies
-from flanp.algorithm import Method
 from flanp.checkpoint import FILE
 from flanp.checks import BadInput
+from flanp.clock import Clock
+from flanp.flower.asking import Asking, NobodyAnswered
 from flanp.flower.clients import FlanpClients, PlainClients
 from flanp.flower.exchange import Exchange
-from flanp.flower.fleet import Fleet, NobodyAnswered
+from flanp.flower.fleet import Fleet
 from flanp.flower.members import Members
-from flanp.flower.run import FlowerRun
-from flanp.flower.timing import Deadlines, MeasuredClock
-from flanp.flower.vectors import names_of
-from flanp.flower.wire import describe_solver
-from flanp.history import History, check_target
-from flanp.participation import Participation
-from flanp.parts import Positive, Seed, Within, check_is
-from flanp.solvers import FedAvg, Solver
+from flanp.flower.plain import PLAIN, OwnTraining
+from flanp.flower.records import Counts, EvaluateFn, Log, Results, server_evaluation
+from flanp.flower.timing import Deadlines, Time, WallTime
+from flanp.flower.tracking import Tracking
+from flanp.flower.vectors import Names, names_of
+from flanp.history import History
+from flanp.hooks import Checkpointer, Hook
+from flanp.limits import Limits
+from flanp.measurement import Look
+from flanp.method import Method
+from flanp.parts import Seed, check_is, field_types
+from flanp.run import Run
+from flanp.solvers.checking import check_solver
 from flanp.speeds import Seconds
-from flanp.stopping import Authors, GradientNoise, StageRule, StatisticalAccuracy
-from flanp.work import Equal, Work
+from flanp.stopping import Authors, StatisticalAccuracy
+from flanp.target import Target
+from flanp.trees import leaves
 
 
 class Flanp(FlowerFedAvg):
     """FLANP: start with the fastest nodes, add slower ones as their data is needed.
 
-    Without a `solver` the clients are plain FedAvg clients, unchanged: they train on the arrays
-    they get and return theirs with `num-examples`. With one they are built by
-    `flanp.flower.client`, and the run is the paper's: FedGATE with gradient tracking and the
-    test on the participants' gradient.
+    Without a method the clients are plain FedAvg clients, unchanged: they train on the arrays
+    they get and return theirs with `num-examples`. With one, such as Method(FedGATE(eta=0.05)),
+    they are built by `flanp.flower.client`, and the run is the paper's: gradient tracking and the
+    test on the participants' gradient. Other participation or rules with plain clients:
+    Method(OwnTraining(), Growing(n0=3)).
 
     It takes the constructor's arguments and the evaluation of Flower's FedAvg; who trains and how
     replies are averaged is decided here, so `configure_train` and `aggregate_train` are not called.
@@ -49,45 +55,36 @@ class Flanp(FlowerFedAvg):
 
     def __init__(
         self,
-        solver: Solver | None = None,
-        participation: Participation | None = None,
-        stop: StageRule | None = None,
-        work: Work | None = None,
+        method: Method = PLAIN,
         *,
-        n0: int | None = None,
-        growth: float = 2.0,
         min_available_nodes: int = 2,
         fraction_evaluate: float = 0.0,
-        deadline: float | None = None,
-        quorum: float = 0.5,
         speeds: Mapping[str, float] | None = None,
         target: dict[str, float] | None = None,
-        higher_is_better: bool | None = None,
+        metrics: Mapping[str, bool | None] | None = None,
         seed: int = 0,
         save: Path | str | None = None,
         resume: bool = False,
+        hooks: Sequence[Hook] = (),
+        time: Time | None = None,
         **fedavg: Any,
     ):
         """Choose the method.
 
         Args:
-            solver: the federated solver; None: the clients are plain FedAvg clients.
-            participation: who takes part; FLANP's growth if left out.
-            stop: when a stage is over; the parameter-free gradient-noise rule if left out.
-            work: local steps of clients with a solver; 10 full local gradients if left out.
-            n0: nodes of the first stage; 1, with plain clients 2, whose updates can be compared.
-            growth: by how much the number of nodes grows from stage to stage.
+            method: what is run. Left out, the clients are plain FedAvg clients.
             min_available_nodes: how many nodes to wait for before the start.
             fraction_evaluate: share of the nodes that evaluate the model after each stage.
-            deadline: seconds that a round may take; from the observed times if left out.
-            quorum: share of the participants who must have answered by then.
             speeds: seconds per step, by client, where they are known and need no measuring.
             target: for instance {"loss": 0.3}, of the last stage's participants or of
                 `evaluate_fn`; the run ends there.
-            higher_is_better: of the "metric" that `evaluate_fn` returns, for a target on it.
+            metrics: the names of what `evaluate_fn` returns beside a loss, and whether higher is
+                better, for a target on one.
             seed: of everything random.
             save: folder for the history and a checkpoint after each round.
             resume: go on with the run in that folder.
+            hooks: who is told of what happens in the run.
+            time: tells the time; the real one if left out.
             fedavg: further arguments of Flower's FedAvg, such as `weighted_by_key`.
         """
         super().__init__(
@@ -98,42 +95,19 @@ class Flanp(FlowerFedAvg):
         self.fraction_evaluate = fraction_evaluate
         if {"fraction_train", "min_train_nodes"} & fedavg.keys():
             log(WARNING, "FLANP decides who trains: fraction_train, min_train_nodes are not used")
-        quorum = check_is("quorum", quorum, Annotated[float, Within(0, 1, above=True)])
-        deadline = check_is("deadline", deadline, Positive | None)
-        check_is("solver", solver, Solver | None)
-        check_is("participation", participation, Participation | None)
-        check_is("stop", stop, StageRule | None)
-        check_is("work", work, Work | None)
-        if target is not None:
-            target = check_target(target, higher_is_better, ("loss", "metric"))
-        if isinstance(stop, Authors):
-            raise BadInput("Authors looks at all clients in each round: use GradientNoise")
-        if isinstance(stop, StatisticalAccuracy) and None in (stop.mu, stop.c):
-            raise BadInput("StatisticalAccuracy: mu and c of your loss are not known; give both")
-        self.plain = solver is None
-        theirs = {"weighted_by_key", "arrayrecord_key", "configrecord_key"} & fedavg.keys()
-        if theirs and not self.plain:
-            raise BadInput(f"{', '.join(sorted(theirs))}: only for plain clients, without a solver")
-        if self.plain and work is not None:
-            raise BadInput("plain clients decide on their local steps: `work` needs a solver")
-        if solver is not None:
-            describe_solver(solver)
-        n0 = n0 or (2 if self.plain else 1)
-        self.method = Method(
-            # A plain client's own step size is not known: its update is the message.
-            solver or FedAvg(eta=1.0),
-            participation or policies.Flanp(n0, growth),
-            stop or GradientNoise(),
-            work or Equal(tau=1 if self.plain else 10),
-        )
-        self.deadline, self.quorum = deadline, quorum
+        self.method = check_is("method", method, Method, ". Give it as flanp.Method(solver)")
+        self.plain = isinstance(method.solver, OwnTraining)
+        self._check_method(fedavg)
+        self.metrics = {str(name): higher for name, higher in dict(metrics or {}).items()}
+        self.target = None if target is None else Target.of(target, self.metrics)
+        if self.target is not None and self.target.column == "grad_norm_sq":
+            raise BadInput("target.grad_norm_sq: not all clients are asked in each round; use loss")
         self.seed = check_is("seed", seed, Seed)
         self.speeds = {
             str(name): check_is(f"speeds[{name!r}]", T_i, Seconds)
             for name, T_i in dict(speeds or {}).items()
         }
-        self.target = target
-        self.higher_is_better = check_is("higher_is_better", higher_is_better, bool | None)
+        self.hooks, self.time = tuple(hooks), time or WallTime()
         self.folder, self.resume = Path(save) if save is not None else None, resume
         self.history = History()
         if self.folder is not None and not resume and (self.folder / FILE).exists():
@@ -141,9 +115,23 @@ class Flanp(FlowerFedAvg):
         if resume and self.folder is None:
             raise BadInput("resume: say which run with `save`, its folder")
 
+    def _check_method(self, fedavg: dict[str, Any]) -> None:
+        """Refuse what cannot run on real machines, or not with these clients."""
+        stop, plain = self.method.stop, self.plain
+        if isinstance(stop, Authors):
+            raise BadInput("Authors looks at all clients in each round: use GradientNoise")
+        if isinstance(stop, StatisticalAccuracy) and None in (stop.mu, stop.c):
+            raise BadInput("StatisticalAccuracy: mu and c of your loss are not known; give both")
+        theirs = {"weighted_by_key", "arrayrecord_key", "configrecord_key"} & fedavg.keys()
+        if theirs and not plain:
+            raise BadInput(f"{', '.join(sorted(theirs))}: only for plain clients, without a solver")
+        if plain and self.method.work != PLAIN.work:
+            raise BadInput("plain clients decide on their local steps: `work` needs a solver")
+        check_solver(self.method.solver)
+
     def summary(self) -> None:
         """Log the method."""
-        for part in ("solver", "participation", "stop", "work"):
+        for part in field_types(Method):
             log(INFO, "\t├──> %s: %s", part, getattr(self.method, part))
         log(INFO, "\t└──> clients: %s", "plain FedAvg" if self.plain else "flanp.flower.client")
 
@@ -155,7 +143,7 @@ class Flanp(FlowerFedAvg):
         timeout: float = 3600,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+        evaluate_fn: EvaluateFn | None = None,
     ) -> Result:
         """Run Algorithm 1 until all nodes' data is used, or for `num_rounds` rounds.
 
@@ -166,43 +154,76 @@ class Flanp(FlowerFedAvg):
             timeout: the longest that any round, and the wait for nodes, may take in seconds.
             train_config: passed on to the clients.
             evaluate_config: passed on to the clients that evaluate.
-            evaluate_fn: (round, arrays) -> metrics of the global model; its "loss" and
-                "metric" go into the history.
+            evaluate_fn: (round, arrays) -> metrics of the global model: numbers, which go into
+                the history; "loss" is its loss.
         """
         log(INFO, "Starting %s:", type(self).__name__)
         self.summary()
-        names = names_of(initial_arrays)
-        config = train_config or ConfigRecord()
-        solver, work = self.method.solver, self.method.work
+        self._wait_for_nodes(grid, timeout)
+        self.method.participation.check(len(list(grid.get_node_ids())))
+        names, result = names_of(initial_arrays), Result()
+        fleet = Fleet(
+            self._asking(grid, names, initial_arrays, train_config or ConfigRecord(), timeout),
+            self.method.participation,
+            names.ravel(initial_arrays),
+            exact=not self.plain,
+            evaluation=server_evaluation(evaluate_fn, names, result),
+        )
+        results = Results(self, fleet, evaluate_config or ConfigRecord(), result)
+        hooks: list[Hook] = [Log(), Counts(fleet, self.folder), results, *self.hooks]
+        if self.folder is not None:
+            hooks.append(Checkpointer(self.folder, every=0.0))
+        asks = self.target is not None and evaluate_fn is None
+        run = Run(
+            fleet,
+            self.method,
+            Clock(),
+            seed=self.seed,
+            about={"problem": {"name": "Flower"}, "parameters": names.size, "clock": "measured"},
+            metrics=self.metrics,
+            look=Look.ACTIVE if asks else Look.NOTHING,
+            target=self.target,
+            limits=Limits(max_rounds=num_rounds),
+            hooks=hooks,
+            resume=self.folder if self.resume else None,
+        )
+        if self.resume:
+            log(INFO, "resumed after round %d, stage %d", run.state.rounds, run.state.k + 1)
+        self.history = run.history
+        run.to_the_end()
+        return result
+
+    def _asking(
+        self,
+        grid: Grid,
+        names: Names,
+        initial_arrays: ArrayRecord,
+        config: ConfigRecord,
+        timeout: float,
+    ) -> Asking:
+        solver, work, w_0 = self.method.solver, self.method.work, names.ravel(initial_arrays)
+        keys = (self.arrayrecord_key, self.configrecord_key)
         clients = (
-            PlainClients(
-                names, config, self.weighted_by_key, (self.arrayrecord_key, self.configrecord_key)
-            )
+            PlainClients(names, config, self.weighted_by_key, keys)
             if self.plain
             else FlanpClients(names, config, solver, work, self.seed)
         )
-        self._wait_for_nodes(grid, timeout)
-        self.method.participation.check(len(list(grid.get_node_ids())))
-        fleet = Fleet(
-            exchange=Exchange(grid),
+        return Asking(
+            exchange=Exchange(grid, self.time),
             clients=clients,
-            members=Members(MeasuredClock(self.seed), self.speeds, strangers_too=self.plain),
+            members=Members(self.speeds, strangers_too=self.plain),
+            tracking=Tracking(needed=bool(leaves(solver.join(w_0)))),
             solver=solver,
             work=work,
-            participation=self.method.participation,
-            w_0=names.ravel(initial_arrays),
-            deadlines=Deadlines(self.deadline, timeout),
-            quorum=self.quorum,
+            deadlines=Deadlines(self.method.patience.limits(1).deadline, timeout),
         )
-        run = FlowerRun(self, fleet, num_rounds, evaluate_config or ConfigRecord(), evaluate_fn)
-        return run.to_the_end()
 
     def _wait_for_nodes(self, grid: Grid, timeout: float) -> None:
-        end = time.monotonic() + timeout
+        end = self.time.now() + timeout
         while len(online := list(grid.get_node_ids())) < self.min_available_nodes:
-            if time.monotonic() > end:
+            if self.time.now() > end:
                 raise NobodyAnswered(
                     f"{len(online)} nodes are connected and {self.min_available_nodes} were "
                     f"awaited for {timeout:.0f} s: start more, or lower min_available_nodes"
                 )
-            time.sleep(0.5)
+            self.time.sleep(0.5)

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from flanp import solvers
-from flanp.describe import describe
+from flanp.flower.packing import unpack
 from flanp.flower.vectors import Names
-from flanp.solvers import Solver
+from flanp.trees import Tree, leaves
 
+SERVER, MEAN = "server", "mean"
 TRAIN, EVALUATE, PROFILE = "train", "evaluate", "query.profile"
 SAMPLES, SECONDS, BUSY = "num-examples", "seconds-per-step", "seconds-busy"
 
@@ -27,10 +27,12 @@ class Task(NamedTuple):
     batch: int | None
     seed: int
     solver: dict[str, Any]
-    epoch: int
-    """Counts the starts of the solver: a client's state of another epoch is void."""
+    generation: int
+    """Counts the starts of the solver: a client's state of another generation is void."""
     mean_of: int
     """The round whose mean message comes along, for the client to finish it; or -1."""
+    step: tuple[float, ...] | None
+    """The numbers of that round's end."""
     measure: bool
     """Whether to return the loss and gradient at w."""
 
@@ -49,12 +51,14 @@ class Answer(NamedTuple):
     within: float
     """sum over the two halves h of the samples of s_h ||g_h - g_i||^2."""
     applied: int
-    """How many mean messages the client's state has seen in this epoch."""
+    """How many mean messages the client's state has seen in this generation."""
     seconds: float
     """Seconds per local step."""
     busy: float
     """Seconds that it worked in this round, as far as is known."""
     metrics: MetricRecord
+    sent: int
+    """Bytes of the message."""
 
 
 class Profile(NamedTuple):
@@ -71,44 +75,52 @@ class BadReply(ValueError):
 
 
 def task_content(
-    w: ArrayRecord, task: Task, server: Any, mean: np.ndarray | None, extra: ConfigRecord
+    w: ArrayRecord, task: Task, server: Tree, mean: np.ndarray | None, extra: ConfigRecord
 ) -> RecordDict:
     """Return the content of a message; arrays that several messages share travel once."""
-    vectors = {
-        name: Array(np.asarray(v))
-        for name, v in (("server", server), ("mean", mean))
-        if isinstance(v, np.ndarray)
-    }
+    vectors = {name: Array(np.asarray(v)) for name, v in leaves(server, SERVER).items()}
+    if mean is not None:
+        vectors[MEAN] = Array(mean)
     config = ConfigRecord({**extra, **task.config()})
     return RecordDict({"arrays": w, "flanp": ArrayRecord(vectors), "config": config})
 
 
-def read_task(content: RecordDict) -> tuple[Task, Any, np.ndarray | None]:
-    """Return the task, the server's state and the mean message of an earlier round."""
+def read_task(content: RecordDict) -> tuple[Task, dict[str, np.ndarray]]:
+    """Return the task and the arrays that came with it: the server's state, a mean message."""
     config = content.config_records["config"]
     if "flanp" not in config:
         raise BadReply("this client speaks with the strategy flanp.flower.Flanp only")
-    task = Task(**json.loads(str(config["flanp"])))
     vectors = content.array_records["flanp"]
-    server = vectors["server"].numpy() if "server" in vectors else ()
-    mean = vectors["mean"].numpy() if "mean" in vectors else None
-    return task, server, mean
+    return Task(**json.loads(str(config["flanp"]))), arrays_by_name(vectors)
 
 
-def answer_content(m: np.ndarray, g: np.ndarray | None, numbers: Mapping[str, float]) -> RecordDict:
-    """Return the content of a reply."""
-    vectors = {"m": Array(m)} | ({} if g is None else {"g": Array(g)})
+def arrays_by_name(record: ArrayRecord) -> dict[str, np.ndarray]:
+    """Return the arrays of a record."""
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def answer_content(
+    m: Mapping[str, np.ndarray], g: np.ndarray | None, numbers: Mapping[str, float]
+) -> RecordDict:
+    """Return the content of a reply; m is the message as it was packed."""
+    vectors = {name: Array(a) for name, a in m.items()} | ({} if g is None else {"g": Array(g)})
     return RecordDict({"arrays": ArrayRecord(vectors), "metrics": MetricRecord({**numbers})})
 
 
 def read_answer(content: RecordDict, names: Names, measure: bool) -> Answer:
     """Return a reply's answer; raise BadReply where it is malformed."""
     vectors, metrics = _only(content, ArrayRecord), _only(content, MetricRecord)
-    missing = {"m", "g"} - vectors.keys() if measure else {"m"} - vectors.keys()
-    if missing:
-        raise BadReply("the reply is not one of flanp.flower.client")
-    m, g = (_vector(vectors, name, names.size) for name in ("m", "g"))
-    assert m is not None
+    try:
+        arrays = arrays_by_name(vectors)
+        g = arrays.pop("g", None)
+        m = unpack(arrays, names.size)
+    except (ValueError, TypeError, OSError, EOFError) as error:
+        raise BadReply(f"the reply is not one of flanp.flower.client: {error}") from error
+    if measure and g is None:
+        raise BadReply("the reply is not one of flanp.flower.client: it has no gradient")
+    for name, vector in (("m", m), ("g", g)):
+        if vector is not None:
+            _check_vector(name, vector, names.size)
     return Answer(
         s=positive(metrics, SAMPLES),
         m=m,
@@ -119,6 +131,7 @@ def read_answer(content: RecordDict, names: Names, measure: bool) -> Answer:
         seconds=seconds_per_step(content, None),
         busy=positive(metrics, BUSY),
         metrics=metrics,
+        sent=sum(a.nbytes for a in arrays.values()),
     )
 
 
@@ -164,24 +177,8 @@ def read_model(
         seconds=seconds_per_step(content, otherwise=seconds),
         busy=seconds,
         metrics=metrics,
+        sent=update.nbytes,
     )
-
-
-def describe_solver(solver: Solver) -> dict[str, Any]:
-    """Return a solver's name and parameters; its step sizes come with each task."""
-    fields = describe(solver)
-    if getattr(solvers, fields["name"], None) is not type(solver):
-        raise ValueError(f"{fields['name']} is not one of the solvers that clients know")
-    del fields["schedule"]
-    return fields
-
-
-def solver_of(fields: dict[str, Any]) -> Solver:
-    """Return the solver of a description."""
-    kind = getattr(solvers, fields["name"], None)
-    if not (isinstance(kind, type) and issubclass(kind, Solver)):
-        raise BadReply(f"this client has no solver {fields['name']!r}: install the same flanp")
-    return kind(**{name: value for name, value in fields.items() if name != "name"})
 
 
 def positive(metrics: MetricRecord, name: str) -> float:
@@ -209,16 +206,10 @@ def _only(content: RecordDict, kind: type[Any]) -> Any:
     return found[0]
 
 
-def _vector(vectors: ArrayRecord, name: str, size: int) -> np.ndarray | None:
-    if name not in vectors:
-        return None
-    try:
-        vector = vectors[name].numpy()
-    except (ValueError, TypeError, OSError, EOFError) as error:
-        raise BadReply(f"{name} is no array: {error}") from error
+def _check_vector(name: str, vector: np.ndarray, size: int) -> None:
     if vector.shape != (size,) or not np.issubdtype(vector.dtype, np.floating):
         raise BadReply(f"{name} is {vector.dtype}{list(vector.shape)}, not {size} floats")
-    return _finite(vector)
+    _finite(vector)
 
 
 def _finite(vector: np.ndarray) -> np.ndarray:

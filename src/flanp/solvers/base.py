@@ -3,32 +3,52 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from flanp.checks import calling, require
+from flanp.compression import Compression, Exact
 from flanp.parts import Part, Within
 from flanp.schedules import Constant, Schedule
+from flanp.solvers.local import SGD, LocalStep
 from flanp.stage import Stage
+from flanp.trees import Number, Tree, Vector, leaves
 
 StepSize = Annotated[float, Within(1e-9, 1e9)]
 """Of a step that float32 can still tell from none, and from one to infinity."""
 
 
 class Step(NamedTuple):
-    """The numbers of one round that the server's step needs."""
+    """The numbers of one round that the steps at its end need."""
 
-    eta: Any
+    eta: Number
     """The clients' step size, eta_n."""
-    gamma: Any
+    gamma: Number
     """The server's step size, gamma_n."""
-    tau_mean: Any
+    tau_mean: Number
     """sum_i p_i tau_i over the participants; p_i is client i's share of their samples."""
-    tau_harmonic: Any
+    tau_harmonic: Number
     """1 / sum_i (p_i / tau_i) over the participants."""
-    share: Any
+    share: Number
     """The participants' share of all clients' samples (n/N where all have equally many)."""
+
+
+class ClientState(NamedTuple):
+    """What a client keeps from round to round."""
+
+    own: Tree
+    """The solver's state."""
+    error: Tree
+    """What compression has left out of its messages."""
+
+
+class Posted(NamedTuple):
+    """What a client keeps of a round until the mean message is known."""
+
+    m_i: Tree
+    """Its message, if the solver has a state at the clients."""
+    error: Tree
 
 
 @dataclass(frozen=True)
@@ -40,17 +60,23 @@ class Solver(Part):
     Delta_i = (w - w_i) / eta. The engine averages the messages over the participants,
     m = sum_i p_i m_i; the server applies `server_step`, each participant `client_step`.
 
-    The methods use nothing but + - * / on arrays, so that they run on JAX arrays in the
-    simulator and on NumPy arrays in a process on a real machine. All of the state goes in
-    and out; a state that a solver does not need is the empty tuple.
+    All of the state goes in and out. It is any tree of arrays at the server and at each client;
+    the empty tuple, if there is none. A model, a message and a correction are flat vectors. The
+    methods use arithmetic that NumPy's and JAX's arrays share: they run on the latter in the
+    simulator, on the former in a process on a real machine. `direction` must treat each
+    coordinate by itself, for the simulator shows it the model part by part.
     """
 
     eta: StepSize
     """Step size of the clients."""
     gamma: StepSize = 1.0
     """Step size of the server."""
-    schedule: Schedule = field(default_factory=Constant)
+    schedule: Schedule = field(default=Constant())
     """How eta and gamma change from stage to stage."""
+    local: LocalStep = field(default=SGD(), kw_only=True)
+    """What a client makes of its directions within a round."""
+    compression: Compression = field(default=Exact(), kw_only=True)
+    """What becomes of messages on their way."""
 
     @property
     def pull(self) -> float:
@@ -64,29 +90,64 @@ class Solver(Part):
             eta_n, gamma_n = self.schedule.step_sizes(stage, self.eta, self.gamma)
             return float(eta_n), float(gamma_n)
 
-    @abstractmethod
-    def start(self, w: Any) -> tuple[Any, Any]:
-        """Return the server's and a client's state at the start of a stage."""
+    def server_start(self, w: Vector) -> Tree:
+        """Return the server's state at the start of a stage."""
+        del w
+        return ()
 
-    @abstractmethod
-    def drift(self, client: Any, server: Any) -> Any:
-        """Return what a client subtracts from each of its gradients in this round."""
+    def client_start(self, w: Vector) -> Tree:
+        """Return a client's state at the start of a stage."""
+        del w
+        return ()
 
-    @abstractmethod
-    def direction(self, g: Any, drift: Any, w_i: Any, w: Any) -> Any:
+    def tell(self, server: Tree) -> Tree:
+        """Return what the clients are told of the server's state: all of it, if left out."""
+        return server
+
+    def drift(self, client: Tree, server: Tree) -> Vector | Number:
+        """Return a correction for all of a client's directions in a round: a vector, or 0."""
+        del client, server
+        return 0.0
+
+    def direction(self, g: Vector, drift: Vector | Number, w_i: Vector, w: Vector) -> Vector:
         """Return d_i, the direction of one local step, from the stochastic gradient g at w_i."""
+        del drift, w_i, w
+        return g
 
-    @abstractmethod
-    def message(self, Delta_i: Any, tau_i: Any) -> Any:
+    def message(self, Delta_i: Vector, tau_i: Number, client: Tree, server: Tree) -> Vector:
         """Return m_i, what client i sends after tau_i local steps."""
+        del tau_i, client, server
+        return Delta_i
 
     @abstractmethod
-    def server_step(self, w: Any, server: Any, m: Any, step: Step) -> tuple[Any, Any]:
+    def server_step(self, w: Vector, server: Tree, m: Vector, step: Step) -> tuple[Vector, Tree]:
         """Return the new global model and server state from the mean message m."""
 
-    @abstractmethod
-    def client_step(self, client: Any, server: Any, m_i: Any, m: Any) -> Any:
+    def client_step(self, client: Tree, server: Tree, m_i: Vector, m: Vector, step: Step) -> Tree:
         """Return client i's new state; `server` is the state that the round began with."""
+        del server, m_i, m, step
+        return client
+
+    def join(self, w: Vector) -> ClientState:
+        """Return all that a client keeps at the start of a stage."""
+        return ClientState(self.client_start(w), self.compression.start(w))
+
+    def post(
+        self, Delta_i: Vector, tau_i: Number, client: ClientState, server: Tree, u: Vector
+    ) -> tuple[Vector, Posted]:
+        """Return a client's message as it arrives, and what the client keeps of the round."""
+        message = self.message(Delta_i, tau_i, client.own, server)
+        m_i, error = self.compression.send(message, client.error, u)
+        return m_i, Posted(m_i if leaves(client.own) else (), error)
+
+    def settle(
+        self, client: ClientState, server: Tree, posted: Posted, m: Vector, step: Step
+    ) -> ClientState:
+        """Return all that a client keeps after a round, now that its mean message is known."""
+        own = client.own
+        if leaves(own):
+            own = self.client_step(own, server, posted.m_i, m, step)
+        return ClientState(own, posted.error)
 
 
 def check_step_sizes(

@@ -1,9 +1,10 @@
 """FedGATE, the solver inside Algorithm 2 of the paper."""
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 from flanp.solvers.base import Solver, Step
+from flanp.trees import Number, Tree, Vector
 
 
 @final
@@ -18,35 +19,36 @@ class FedGATE(Solver):
         delta_i <- delta_i + (Delta_i - Delta) / tau.
 
     With unequal tau_i each client's message is the mean of its directions, and the server's
-    step is as long as the mean number of steps. sum_i p_i delta_i stays zero.
+    step is as long as the mean number of steps. sum_i p_i delta_i stays zero. With quantised
+    messages, compression = QSGD(bits), it is FedCOMGATE of the same reference.
 
     Reference: Haddadpour et al., Federated Learning with Compression, arXiv:2007.01154.
 
-    >>> FedGATE(eta=0.1).message(Delta_i=30.0, tau_i=10)
+    >>> FedGATE(eta=0.1).message(Delta_i=30.0, tau_i=10, client=0.0, server=())
     3.0
     """
 
-    def start(self, w: Any) -> tuple[Any, Any]:
+    def client_start(self, w: Vector) -> Tree:
         """Reset gradient tracking: delta_i = 0."""
-        return (), 0 * w
+        return 0 * w
 
-    def drift(self, client: Any, server: Any) -> Any:
+    def drift(self, client: Tree, server: Tree) -> Vector | Number:
         """Return delta_i."""
         return client
 
-    def direction(self, g: Any, drift: Any, w_i: Any, w: Any) -> Any:
+    def direction(self, g: Vector, drift: Vector | Number, w_i: Vector, w: Vector) -> Vector:
         """Return d_i = g - delta_i."""
         return g - drift
 
-    def message(self, Delta_i: Any, tau_i: Any) -> Any:
+    def message(self, Delta_i: Vector, tau_i: Number, client: Tree, server: Tree) -> Vector:
         """Return Delta_i / tau_i."""
         return Delta_i / tau_i
 
-    def server_step(self, w: Any, server: Any, m: Any, step: Step) -> tuple[Any, Any]:
+    def server_step(self, w: Vector, server: Tree, m: Vector, step: Step) -> tuple[Vector, Tree]:
         """Return w - eta gamma Delta."""
         Delta = step.tau_mean * m
         return w - step.eta * step.gamma * Delta, server
 
-    def client_step(self, client: Any, server: Any, m_i: Any, m: Any) -> Any:
+    def client_step(self, client: Tree, server: Tree, m_i: Vector, m: Vector, step: Step) -> Tree:
         """Return delta_i + (Delta_i - Delta) / tau."""
         return client + (m_i - m)

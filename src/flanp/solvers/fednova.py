@@ -1,9 +1,10 @@
 """FedNova: FedAvg for clients that do unequal numbers of steps."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Literal, final
 
 from flanp.solvers.base import Solver, Step
+from flanp.trees import Number, Tree, Vector
 
 
 @final
@@ -21,34 +22,18 @@ class FedNova(Solver):
     Reference: Wang et al., Tackling the Objective Inconsistency Problem in Heterogeneous
     Federated Optimization, NeurIPS 2020.
 
-    >>> FedNova(eta=0.1).message(Delta_i=30.0, tau_i=10)
+    >>> FedNova(eta=0.1).message(Delta_i=30.0, tau_i=10, client=(), server=())
     3.0
     """
 
     tau_eff: Literal["mean", "harmonic"] = "mean"
     """Which mean of the tau_i the server's step is as long as."""
 
-    def start(self, w: Any) -> tuple[Any, Any]:
-        """Keep no state."""
-        return (), ()
-
-    def drift(self, client: Any, server: Any) -> Any:
-        """Correct nothing."""
-        return 0.0
-
-    def direction(self, g: Any, drift: Any, w_i: Any, w: Any) -> Any:
-        """Return g."""
-        return g
-
-    def message(self, Delta_i: Any, tau_i: Any) -> Any:
+    def message(self, Delta_i: Vector, tau_i: Number, client: Tree, server: Tree) -> Vector:
         """Return the mean of the client's directions, Delta_i / tau_i."""
         return Delta_i / tau_i
 
-    def server_step(self, w: Any, server: Any, m: Any, step: Step) -> tuple[Any, Any]:
+    def server_step(self, w: Vector, server: Tree, m: Vector, step: Step) -> tuple[Vector, Tree]:
         """Return w - eta gamma tau_eff m."""
         tau_eff = step.tau_mean if self.tau_eff == "mean" else step.tau_harmonic
         return w - step.eta * step.gamma * tau_eff * m, server
-
-    def client_step(self, client: Any, server: Any, m_i: Any, m: Any) -> Any:
-        """Keep no state."""
-        return client

@@ -1,10 +1,11 @@
 """FedProx: FedAvg with a proximal term."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, final
+from typing import Annotated, final
 
 from flanp.parts import Within
 from flanp.solvers.base import Solver, Step
+from flanp.trees import Number, Tree, Vector
 
 
 @final
@@ -29,26 +30,10 @@ class FedProx(Solver):
         """Return rho."""
         return self.rho
 
-    def start(self, w: Any) -> tuple[Any, Any]:
-        """Keep no state."""
-        return (), ()
-
-    def drift(self, client: Any, server: Any) -> Any:
-        """Correct nothing."""
-        return 0.0
-
-    def direction(self, g: Any, drift: Any, w_i: Any, w: Any) -> Any:
+    def direction(self, g: Vector, drift: Vector | Number, w_i: Vector, w: Vector) -> Vector:
         """Return the gradient of the proximal objective, g + rho (w_i - w)."""
         return g + self.rho * (w_i - w)
 
-    def message(self, Delta_i: Any, tau_i: Any) -> Any:
-        """Return Delta_i."""
-        return Delta_i
-
-    def server_step(self, w: Any, server: Any, m: Any, step: Step) -> tuple[Any, Any]:
+    def server_step(self, w: Vector, server: Tree, m: Vector, step: Step) -> tuple[Vector, Tree]:
         """Return w - eta gamma mean(Delta_i), which is mean(w_i) at gamma = 1."""
         return w - step.eta * step.gamma * m, server
-
-    def client_step(self, client: Any, server: Any, m_i: Any, m: Any) -> Any:
-        """Keep no state."""
-        return client

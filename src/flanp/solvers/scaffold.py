@@ -1,9 +1,10 @@
 """SCAFFOLD: control variates at the clients and at the server."""
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 from flanp.solvers.base import Solver, Step
+from flanp.trees import Number, Tree, Vector
 
 
 @final
@@ -20,31 +21,35 @@ class Scaffold(Solver):
     Reference: Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated
     Learning, ICML 2020.
 
-    >>> Scaffold(eta=0.1).client_step(client=1.0, server=0.5, m_i=2.0, m=3.0)
+    >>> Scaffold(eta=0.1).client_step(client=1.0, server=0.5, m_i=2.0, m=3.0, step=None)
     2.5
     """
 
-    def start(self, w: Any) -> tuple[Any, Any]:
-        """Return c = 0 and c_i = 0."""
-        return 0 * w, 0 * w
+    def server_start(self, w: Vector) -> Tree:
+        """Return c = 0."""
+        return 0 * w
 
-    def drift(self, client: Any, server: Any) -> Any:
+    def client_start(self, w: Vector) -> Tree:
+        """Return c_i = 0."""
+        return 0 * w
+
+    def drift(self, client: Tree, server: Tree) -> Vector | Number:
         """Return c_i - c."""
         return client - server
 
-    def direction(self, g: Any, drift: Any, w_i: Any, w: Any) -> Any:
+    def direction(self, g: Vector, drift: Vector | Number, w_i: Vector, w: Vector) -> Vector:
         """Return g - c_i + c."""
         return g - drift
 
-    def message(self, Delta_i: Any, tau_i: Any) -> Any:
+    def message(self, Delta_i: Vector, tau_i: Number, client: Tree, server: Tree) -> Vector:
         """Return Delta_i / tau_i; client i's control variate changes by this minus c."""
         return Delta_i / tau_i
 
-    def server_step(self, w: Any, server: Any, m: Any, step: Step) -> tuple[Any, Any]:
+    def server_step(self, w: Vector, server: Tree, m: Vector, step: Step) -> tuple[Vector, Tree]:
         """Return w - eta gamma Delta and c + share (m - c)."""
         Delta = step.tau_mean * m
         return w - step.eta * step.gamma * Delta, server + step.share * (m - server)
 
-    def client_step(self, client: Any, server: Any, m_i: Any, m: Any) -> Any:
+    def client_step(self, client: Tree, server: Tree, m_i: Vector, m: Vector, step: Step) -> Tree:
         """Return c_i - c + m_i."""
         return client - server + m_i

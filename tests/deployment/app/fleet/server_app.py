@@ -11,9 +11,10 @@ from flwr.app import MetricRecord
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 
-from flanp import solvers
-from flanp.flower import Flanp, arrays_of
-from flanp.participation import Everyone
+from flanp import Method, solvers
+from flanp.flower import Flanp, OwnTraining, arrays_of
+from flanp.participation import Everyone, Growing
+from flanp.patience import Deadline
 from flanp.stopping import FixedRounds, GradientNoise, Never
 from flanp.work import Equal
 from fleet.task import D, loss_over
@@ -37,13 +38,16 @@ def parity(grid, config):
     models = {}
     speeds = {str(i): float(1 + i) for i in range(config["nodes"])}
     for name in ("FedGATE", "FedAvg"):
-        run = Flanp(
+        method = Method(
             getattr(solvers, name)(eta=0.05),
-            stop=GradientNoise(at_most=2),
-            work=WORK,
-            n0=2,
+            Growing(n0=2),
+            GradientNoise(at_most=2),
+            WORK,
+            Deadline(PATIENT),
+        )
+        run = Flanp(
+            method,
             speeds=speeds,
-            deadline=PATIENT,
             min_available_nodes=config["nodes"],
         )
         result = run.start(grid, arrays_of(W_0), num_rounds=config["rounds"])
@@ -53,15 +57,9 @@ def parity(grid, config):
 
 def bad_nodes(grid, config):
     """Run with nodes that send nonsense: the model is that of the others."""
-    run = Flanp(
-        solvers.FedAvg(eta=0.05),
-        participation=Everyone(),
-        stop=Never(),
-        work=WORK,
-        quorum=0.1,
-        deadline=PATIENT,
-        min_available_nodes=config["nodes"],
-    )
+    patience = Deadline(PATIENT, quorum=0.1)
+    method = Method(solvers.FedAvg(eta=0.05), Everyone(), Never(), WORK, patience)
+    run = Flanp(method, min_available_nodes=config["nodes"])
     result = run.start(grid, arrays_of(W_0), num_rounds=config["rounds"])
     return {
         "model": result.arrays["w"].numpy().tolist(),
@@ -75,7 +73,7 @@ def overhead(grid, config):
     some = {"min_available_nodes": config["nodes"]}
     strategies = {
         "flower": FlowerFedAvg(fraction_evaluate=0.0, **some),
-        "flanp": Flanp(participation=Everyone(), stop=Never(), **some),
+        "flanp": Flanp(Method(OwnTraining(), Everyone(), Never(), Equal(tau=1)), **some),
     }
     seconds = {name: [] for name in strategies}
     turn = {"flower": Semaphore(1), "flanp": Semaphore(0)}
@@ -110,12 +108,11 @@ def stragglers(grid, config):
     target = 1.12  # the least is 1.078
     for name in ("FedAvg", "FLANP"):
         everyone = name == "FedAvg"
+        method = Method(solvers.FedGATE(eta=0.07), Growing(n0=3), work=WORK)
+        if everyone:
+            method = Method(solvers.FedAvg(eta=0.07), Everyone(), Never(), WORK)
         run = Flanp(
-            solvers.FedAvg(eta=0.07) if everyone else solvers.FedGATE(eta=0.07),
-            participation=Everyone() if everyone else None,
-            stop=Never() if everyone else GradientNoise(),
-            work=WORK,
-            n0=3,
+            method,
             target={"loss": target},
             min_available_nodes=config["nodes"],
             save=config["out"] + ".run." + name,
@@ -124,7 +121,7 @@ def stragglers(grid, config):
         run.start(grid, arrays_of(W_0), num_rounds=60, evaluate_fn=_loss)
         found[name] = {
             "seconds": time.monotonic() - start,
-            "ended": run.history.about["ended"],
+            "ended": str(run.history.ended),
             "loss": run.history.rows[-1].loss,
             "n": [row.n for row in run.history.rows],
             "counts": run.history.about["counts"],
@@ -134,12 +131,10 @@ def stragglers(grid, config):
 
 def resumed(grid, config):
     """Train for some rounds; the test kills the server on the way."""
+    solver = getattr(solvers, config["solver"])(eta=0.05)
     run = Flanp(
-        getattr(solvers, config["solver"])(eta=0.05),
-        stop=FixedRounds(2),
-        work=WORK,
+        Method(solver, stop=FixedRounds(2), work=WORK, patience=Deadline(PATIENT)),
         speeds={"0": 1.0, "1": 2.0},
-        deadline=PATIENT,
         min_available_nodes=config["nodes"],
         save=config["out"] + ".run",
         resume=config["resume"],

@@ -1,0 +1,80 @@
+"""What the server knows of time: how much has gone by, and how fast the clients are."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+MEMORY = 5
+"""How many of a client's latest reports count; their median is not moved by one odd round."""
+
+
+Heard = Sequence[tuple[int, float]]
+"""Clients and the seconds per local step that they report, in order."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The time, virtual or measured, and the clients' speeds, given or estimated.
+
+    It is never changed: what was heard, and the seconds that went by, make a new one.
+
+    >>> clock = Clock().hearing([(0, 3.0), (1, 1.0), (0, 5.0)])
+    >>> clock.T(3).tolist(), clock.ranked(np.arange(2), 3).order.tolist()
+    ([4.0, 1.0, inf], [1, 0])
+    """
+
+    time: float = 0.0
+    """Seconds since the start."""
+    given: np.ndarray | None = None
+    """Seconds per local step of each client, where they are known and need no reports."""
+    reports: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    """The latest reports of each client, oldest first."""
+    order: np.ndarray | None = None
+    """The clients that a stage knows, fastest first, as it was when the stage began."""
+
+    def T(self, N: int) -> np.ndarray:
+        """Return the seconds per local step of N clients; infinite where nothing is known."""
+        if self.given is not None:
+            return self.given
+        T = np.full(N, math.inf)
+        for i, reports in self.reports.items():
+            T[i] = np.median(reports)
+        return T
+
+    def ranked(self, clients: np.ndarray, N: int) -> "Clock":
+        """Return the clock that has put some of N clients in order, unless it has before.
+
+        Ties are broken by number, that is by id.
+        """
+        if self.order is not None:
+            return self
+        order = clients[np.argsort(self.T(N)[clients], kind="stable")]
+        order.flags.writeable = False  # policies get it to choose from, not to change
+        return replace(self, order=order)
+
+    @property
+    def ranking(self) -> np.ndarray:
+        """The clients that the stage knows, fastest first."""
+        assert self.order is not None, "the clients have not been ranked"
+        return self.order
+
+    def unranked(self) -> "Clock":
+        """Return the clock at the start of a stage, for which the clients are ranked anew."""
+        return replace(self, order=None)
+
+    def hearing(self, heard: Heard) -> "Clock":
+        """Return the clock that has heard some clients' seconds per step."""
+        if not heard or self.given is not None:
+            return self
+        reports = dict(self.reports)
+        for i, seconds in heard:
+            reports[i] = (*reports.get(i, ()), seconds)[-MEMORY:]
+        return replace(self, reports=reports)
+
+    def after(self, seconds: float) -> "Clock":
+        """Return the clock so many seconds later."""
+        if seconds == 0:
+            return self
+        return replace(self, time=self.time + seconds)

@@ -1,0 +1,115 @@
+"""What the parts of a configuration can be."""
+
+from typing import Any, NamedTuple
+
+from flanp import compression, data, participation, patience, problems, schedules, speeds, stopping
+from flanp import solvers as s
+from flanp import work as w
+from flanp.checks import BadInput, nearest, shown
+from flanp.describe import describe
+from flanp.method import Method
+from flanp.paper import theory
+from flanp.parts import field_types
+
+
+class Family(NamedTuple):
+    """One kind of part."""
+
+    bases: tuple[type, ...]
+    """What all of its members are."""
+    members: dict[str, type]
+    """The classes that a `name` stands for."""
+
+
+def _family(base: type | tuple[type, ...], *classes: type) -> Family:
+    bases = base if isinstance(base, tuple) else (base,)
+    return Family(bases, {c.__name__: c for c in classes})
+
+
+FAMILIES: dict[str, Family] = {
+    "data": _family(
+        (data.Source, data.FederatedData),
+        data.Synthetic,
+        data.Digits,
+        data.MNIST,
+        data.CIFAR10,
+        data.CSV,
+    ),
+    "split": _family(data.Split, data.IID, data.Dirichlet, data.ByLabel),
+    "problem": _family(
+        problems.Problem, problems.LinearRegression, problems.LogisticRegression, problems.MLP
+    ),
+    "speeds": _family(
+        speeds.Speeds,
+        speeds.Uniform,
+        speeds.Exponential,
+        speeds.Homogeneous,
+        speeds.LogNormal,
+        speeds.Measured,
+        speeds.FromCSV,
+    ),
+    "solver": _family(
+        s.Solver,
+        s.FedGATE,
+        s.FedAvg,
+        s.FedNova,
+        s.FedProx,
+        s.Scaffold,
+        s.DIANA,
+        s.FedOpt,
+        s.FedSplit,
+    ),
+    "schedule": _family(
+        schedules.Schedule, schedules.Constant, schedules.Shrinking, theory.Theorem1
+    ),
+    "local": _family(s.LocalStep, s.SGD, s.Momentum),
+    "compression": _family(
+        compression.Compression, compression.Exact, compression.QSGD, compression.TopK
+    ),
+    "participation": _family(
+        participation.Participation,
+        participation.Growing,
+        participation.Everyone,
+        participation.RandomK,
+        participation.FastestK,
+    ),
+    "stop": _family(
+        stopping.StageRule,
+        stopping.GradientNoise,
+        stopping.StatisticalAccuracy,
+        stopping.Halving,
+        stopping.FixedRounds,
+        stopping.Authors,
+        stopping.Never,
+    ),
+    "work": _family(w.Work, w.Equal, w.SpeedMatched),
+    "patience": _family(patience.Patience, patience.All, patience.Quorum, patience.Deadline),
+}
+"""What each part of a configuration can be: the `name` in a table is the class's."""
+INSTEAD = {"tau": "epochs", "epochs": "tau"}
+"""Parameters that displace each other."""
+METHOD_PARTS = tuple(field_types(Method))
+
+
+def default_tables() -> dict[str, dict[str, Any]]:
+    """Return the parts of a configuration that does not name them, as tables."""
+    parts = {
+        name: field.default
+        for name, field in Method.__dataclass_fields__.items()
+        if name != "solver"
+    }
+    tables = {name: describe(part) for name, part in {**parts, "speeds": speeds.DEFAULT}.items()}
+    return {
+        name: {key: value for key, value in table.items() if value is not None}
+        for name, table in tables.items()
+    }
+
+
+def find_class(family: str, name: str, where: str) -> type:
+    """Return the class that a part's name stands for, in any case."""
+    members = FAMILIES[family].members
+    by_lower = {known.lower(): cls for known, cls in members.items()}
+    if name.lower() not in by_lower:
+        own = ". One of your own: module:attribute" if ":" not in name else ""
+        raise BadInput(f"{where}.name = {shown(name)}: unknown{nearest(name, members)}{own}")
+    return by_lower[name.lower()]

@@ -1,0 +1,36 @@
+"""Numbers about a model beyond its loss, such as the error on held-out data."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+from flanp.checks import require
+from flanp.parts import Part
+
+RESERVED = {"round", "stage", "n", "time", "loss", "grad_norm_sq", "stage_grad_norm_sq"}
+RESERVED |= {"waiting", "sent", "metrics", "distance"}
+"""Names that a history's own columns have."""
+
+
+@final
+@dataclass(frozen=True)
+class Metric(Part):
+    """A number about a model: the mean, over held-out rows, of a function of each row alone.
+
+    >>> Metric("bias", lambda params, batch: (params - batch[0]).mean()).name
+    'bias'
+    """
+
+    name: str
+    """What the history calls it."""
+    function: Callable[..., Any]
+    """(params, batch) -> the mean over the rows of the batch."""
+    higher_is_better: bool | None = None
+    """Its direction, without which no target can be set on it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        plain = self.name.isprintable() and self.name.strip() and len(self.name) <= 60
+        ok = bool(plain) and self.name not in RESERVED
+        allowed = f"a short name, none of {', '.join(sorted(RESERVED))}"
+        require(ok, "name", self.name, allowed)

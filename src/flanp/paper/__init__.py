@@ -1,0 +1,1 @@
+"""The paper: its theory as code, and its experiments by command."""

@@ -1,0 +1,95 @@
+"""When a round ends: with the last reply, with enough of them, or at a deadline."""
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple, final
+
+import numpy as np
+
+from flanp.checks import calling, require
+from flanp.parts import Part, Within
+
+Share = Annotated[float, Within(0, 1, above=True)]
+
+
+class Ends(NamedTuple):
+    """A round ends when `enough` have answered or at the deadline, not before `least` have."""
+
+    enough: int
+    deadline: float
+    """Seconds after its begin."""
+    least: int
+
+    def of(self, seconds: np.ndarray) -> float:
+        """Return when a round ends whose participants would answer after so many seconds.
+
+        >>> Ends(enough=3, deadline=2.5, least=1).of(np.array([1.0, 9.0, 2.0]))
+        2.5
+        """
+        by_then = min(self.deadline, _arrival(seconds, self.enough))
+        return max(by_then, _arrival(seconds, self.least))
+
+
+def _arrival(seconds: np.ndarray, k: int) -> float:
+    """Return when the k-th of some replies comes."""
+    if k == len(seconds):
+        return float(seconds.max())
+    return float(np.partition(seconds, k - 1)[k - 1])
+
+
+class Patience(Part):
+    """How long the server waits for a round's participants."""
+
+    @abstractmethod
+    def ends(self, n: int) -> Ends:
+        """Return when a round of n participants ends."""
+
+    def limits(self, n: int) -> Ends:
+        """Return `ends(n)`, after a look at whether a run can use it."""
+        name = f"{type(self).__name__}.ends"
+        with calling(name, "it must return Ends(enough, deadline, least)"):
+            ends = Ends(*self.ends(n))
+            ok = 1 <= ends.least <= ends.enough <= n and ends.deadline > 0
+        require(bool(ok), f"{name}({n})", tuple(ends), f"1 <= least <= enough <= {n}, deadline > 0")
+        return ends
+
+
+@final
+@dataclass(frozen=True)
+class All(Patience):
+    """Everyone is waited for: the paper's."""
+
+    def ends(self, n: int) -> Ends:
+        """Return the end with the last reply."""
+        return Ends(n, math.inf, n)
+
+
+@final
+@dataclass(frozen=True)
+class Quorum(Patience):
+    """The first replies are enough; the others' work comes too late.
+
+    >>> Quorum(0.8).ends(10)
+    Ends(enough=8, deadline=inf, least=8)
+    """
+
+    share: Share = 0.8
+
+    def ends(self, n: int) -> Ends:
+        """Return the end with the reply that makes a share of them."""
+        enough = math.ceil(self.share * n - 1e-9)
+        return Ends(max(1, enough), math.inf, max(1, enough))
+
+
+@final
+@dataclass(frozen=True)
+class Deadline(Patience):
+    """So many seconds, and longer only if fewer than a quorum have answered by then."""
+
+    seconds: Annotated[float, Within(1e-9, 1e12)]
+    quorum: Share = 0.5
+
+    def ends(self, n: int) -> Ends:
+        """Return the end at the deadline."""
+        return Ends(n, self.seconds, max(1, math.ceil(self.quorum * n - 1e-9)))

@@ -1,0 +1,102 @@
+"""What a problem is: a model and its loss, of your own if you like."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple, TypeAlias, final
+
+import jax
+
+from flanp.data.federated import FederatedData
+from flanp.metrics import Metric
+from flanp.parts import Part, Within
+
+Params: TypeAlias = Any
+"""A model: any pytree of floating-point arrays."""
+Batch = tuple[jax.Array, ...]
+"""Rows of samples: a tuple of arrays with the same leading length."""
+
+
+Penalty = Annotated[float, Within(0, 1e6)]
+"""Weight of the squared norm of the model in its loss."""
+MOST_COLUMNS = 2000
+"""Up to so many columns, normal equations are solved and eigenvalues found in a few seconds."""
+
+
+class Constants(NamedTuple):
+    """The constants of a convex problem's risk L_N."""
+
+    mu: float
+    """Strong convexity."""
+    L: float
+    """Smoothness."""
+    c: float | None = None
+    """Constant of the statistical accuracy V_ns = c/(n s), where it is known."""
+
+    @property
+    def kappa(self) -> float:
+        """Condition number, L/mu."""
+        return self.L / self.mu
+
+
+class Problem(Part):
+    """A model and its loss. Hashable, since compiled programs are kept by problem."""
+
+    l2: float = 0.0
+    """Curvature that the loss has in every direction, whatever the data."""
+    metrics: tuple[Metric, ...] = ()
+    """What is measured on held-out data."""
+
+    @abstractmethod
+    def init(self, key: jax.Array, data: FederatedData) -> Params:
+        """Return the start model."""
+
+    @abstractmethod
+    def loss(self, params: Params, batch: Batch) -> jax.Array:
+        """Return the mean loss over the rows of a batch, a differentiable scalar."""
+
+    def condense(self, data: FederatedData) -> tuple["Problem", FederatedData]:
+        """Return an equal problem on less data, for runs that use full local gradients only."""
+        return self, data
+
+    def constants(self, data: FederatedData) -> Constants | None:
+        """Return mu, L and c, where they are known."""
+        del data
+        return None
+
+    def minimiser(self, data: FederatedData) -> Params | None:
+        """Return the exact minimiser w* of L_N, where it can be computed."""
+        del data
+        return None
+
+
+@final
+@dataclass(frozen=True)
+class Custom(Problem):
+    """Your own model: a pure loss function of (params, batch), params being any pytree.
+
+    The loss must be the mean, over the rows of the batch, of a loss of each row alone: the
+    engine relies on it to weight samples.
+
+    >>> import jax.numpy as jnp
+    >>> mean = Custom(
+    ...     init_fn=lambda key: jnp.zeros(()),
+    ...     loss_fn=lambda params, batch: jnp.mean((params - batch[0]) ** 2),
+    ... )
+    """
+
+    init_fn: Callable[[jax.Array], Params]
+    """random key -> the start model."""
+    loss_fn: Callable[[Params, Batch], jax.Array]
+    """(params, batch) -> mean loss."""
+    metrics: tuple[Metric, ...] = ()
+    """What is measured on held-out data."""
+
+    def init(self, key: jax.Array, data: FederatedData) -> Params:
+        """Call `init_fn`."""
+        del data
+        return self.init_fn(key)
+
+    def loss(self, params: Params, batch: Batch) -> jax.Array:
+        """Call `loss_fn`."""
+        return self.loss_fn(params, batch)

@@ -1,0 +1,1 @@
+"""The simulator: many clients on this machine, as compiled JAX programs on all cores."""

@@ -1,0 +1,131 @@
+"""The compiled programs that look at a model: loss and gradient over clients, metrics."""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+from flanp.measurement import Measurement, noise
+from flanp.metrics import Metric
+from flanp.problems import Batch, Params
+from flanp.simulator.program import CLIENTS, Evaluation, Program, Shard, of_each_row, summed_loss
+
+BLOCK = 512
+"""Rows that a measurement takes at a time, which bounds its memory."""
+
+
+class Covered(NamedTuple):
+    """Which slots of a device a measurement covers; entries past `clients` are padding."""
+
+    slot: jax.Array
+    active: jax.Array
+    """1 for the participants, 0 for the others."""
+    s: jax.Array
+    """Samples."""
+    clients: jax.Array
+
+
+@partial(jax.jit, static_argnums=0)
+def measure(program: Program, w: jax.Array, shard: Shard, covered: Covered) -> jax.Array:
+    """Return six numbers for the participants, and for all clients that are covered.
+
+    They are: how many clients and samples; the mean loss; the squared norm of the mean gradient
+    g; the mean of ||g_i||^2; the mean of ||g_h - g_i||^2 over the halves h of the clients.
+    """
+    C = program.chunk
+
+    def on_device(w: jax.Array, shard: Shard, covered: Covered) -> jax.Array:
+        covered = Covered(*(a[0] for a in covered))
+        params = program.layout.unravel(w)
+
+        def work(j: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            sums, gradient = carry
+            i, active, s = (lax.dynamic_slice_in_dim(a, j * C, C) for a in covered[:3])
+            s_h, loss_h, g_h = lax.map(partial(_half, program, params, shard, i), jnp.arange(2))
+            g = g_h.sum(axis=0) / jnp.maximum(s, 1)[:, None]
+            apart = g_h / jnp.maximum(s_h, 1)[..., None] - g
+            within = (s_h * (apart**2).sum(axis=-1)).sum(axis=0)
+            exists = (s > 0).astype(s.dtype)
+            columns = (exists, s, loss_h.sum(axis=0), s * (g**2).sum(axis=-1), within)
+            inside = jnp.stack([active * exists, exists])
+            return sums + inside @ jnp.stack(columns, axis=1), gradient + (inside * s) @ g
+
+        zero = jnp.zeros((2, 5), w.dtype), jnp.zeros((2, w.size), w.dtype)
+        sums, gradient = lax.fori_loop(0, -(-covered.clients // C), work, zero)
+        sums, gradient = lax.psum((sums, gradient), CLIENTS)
+        clients, S, loss, squares, within = sums.T
+        norm_sq = ((gradient / S[:, None]) ** 2).sum(axis=1)
+        return jnp.stack([clients, S, loss / S, norm_sq, squares / S, within / S], axis=1)
+
+    specs = (P(), P(CLIENTS), P(CLIENTS))
+    return program.on_devices(on_device, specs, P())(w, shard, covered)
+
+
+def _half(
+    program: Program, params: Params, shard: Shard, i: jax.Array, half: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return samples, summed loss and summed gradient of every second row of the clients i."""
+    C = program.chunk
+    rows = -(-shard.weights.shape[1] // 2)
+    block = min(rows, BLOCK)
+    Sums = tuple[jax.Array, jax.Array, jax.Array]
+
+    def add(k: jax.Array, carry: Sums) -> Sums:
+        row = 2 * (k * block + jnp.arange(block)) + half
+        at = (i[:, None], row[None, :])
+        weights = shard.weights.at[at].get(mode="fill", fill_value=0)
+        batch = tuple(a.at[at].get(mode="clip") for a in shard.batch)
+        value_and_grad = jax.value_and_grad(partial(summed_loss, program.problem))
+        loss, g = jax.vmap(value_and_grad, in_axes=(None, 0, 0))(params, batch, weights)
+        s_h, loss_h, g_h = carry
+        return s_h + weights.sum(axis=1), loss_h + loss, g_h + jax.vmap(program.layout.ravel)(g)
+
+    dtype = shard.weights.dtype
+    zero = jnp.zeros(C, dtype), jnp.zeros(C, dtype), jnp.zeros((C, program.layout.size), dtype)
+    return lax.fori_loop(0, -(-rows // block), add, zero)
+
+
+@partial(jax.jit, static_argnums=0)
+def evaluate(
+    evaluation: Evaluation,
+    w: jax.Array,
+    test: tuple[Batch, jax.Array] | None,
+    w_star: jax.Array | None,
+) -> dict[str, jax.Array]:
+    """Return the mean metrics over held-out rows and the distance to w*, where there are any."""
+
+    def mean(metric: Metric, w: jax.Array, batch: Batch, weights: jax.Array) -> jax.Array:
+        of_row = of_each_row(metric.function, evaluation.layout.unravel(w), batch)
+        total, count = lax.psum((weights @ of_row.astype(weights.dtype), weights.sum()), CLIENTS)
+        return total / count
+
+    values = {}
+    if test is not None:
+        for metric in evaluation.metrics:
+            on_device = jax.shard_map(
+                partial(mean, metric),
+                mesh=evaluation.mesh,
+                in_specs=(P(), P(CLIENTS), P(CLIENTS)),
+                out_specs=P(),
+                check_vma=False,
+            )
+            values[metric.name] = on_device(w, *test)
+    if w_star is not None:
+        values["distance"] = jnp.linalg.norm(w - w_star)
+    return values
+
+
+def measurement(sums: np.ndarray) -> Measurement:
+    """Return what six numbers of `measure` say."""
+    clients, samples, loss, grad_norm_sq, mean_sq, within = sums.tolist()
+    return Measurement(
+        clients=round(clients),
+        samples=samples,
+        loss=loss,
+        grad_norm_sq=grad_norm_sq,
+        noise=noise(round(clients), samples, grad_norm_sq, mean_sq, within),
+    )

@@ -1,0 +1,132 @@
+"""A look at a problem before its functions are compiled, so that faults are told in words."""
+
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from flanp.checks import MOST_WHOLE, BadInput, calling
+from flanp.data.federated import FederatedData, largest
+from flanp.metrics import Metric
+from flanp.parts import check_is
+from flanp.problems import Custom, Params, Problem
+from flanp.simulator.layout import Layout
+from flanp.simulator.program import summed_loss
+from flanp.trees import Tree
+
+TRACEABLE = "It is traced by JAX: no float(), int() or `if` on values that it computes"
+
+
+def check_range(data: FederatedData, precision: str) -> None:
+    """Refuse data that would become infinite, or wrap around, on the devices."""
+    for a in (*data.batch, *(data.test or ())):
+        most = float(np.finfo(precision).max) if a.dtype.kind == "f" else MOST_WHOLE
+        if largest(a) > most:
+            raise BadInput(
+                f"the data holds {largest(a):g}, beyond {precision}: scale it, or set "
+                'precision = "float64"'
+            )
+
+
+def first_params(problem: Problem, key: jax.Array, data: FederatedData) -> Params:
+    """Return a problem's start model."""
+    with calling(name_of(problem, "init"), "it must take a random key and return arrays"):
+        return problem.init(key, data)
+
+
+def minimiser(problem: Problem, data: FederatedData, layout: Layout) -> jax.Array | None:
+    """Return w* as a vector, where the problem knows it."""
+    name = name_of(problem, "minimiser")
+    with calling(name, "it must return w* or None"):
+        found = problem.minimiser(data)
+        w_star = None if found is None else layout.ravel(found)
+    if w_star is not None and w_star.shape != (layout.size,):
+        raise BadInput(f"{name} must return as many numbers as w")
+    return w_star
+
+
+def condensed(problem: Problem, data: FederatedData) -> tuple[Problem, FederatedData]:
+    """Return an equal problem on less data, where there is one."""
+    with calling(name_of(problem, "condense"), "it must return a problem and its data"):
+        return problem.condense(data)
+
+
+def check_problem(
+    problem: Problem, metrics: tuple[Metric, ...], params: Params, data: FederatedData
+) -> None:
+    """Refuse a problem or a metric that the compiled programs could not use."""
+    kind = type(problem).__name__
+    with calling(f"hash({kind})", f"{kind} must be hashable: freeze its dataclass"):
+        hash(problem)
+    check_is(f"{kind}.l2", problem.l2, float)
+    rows = tuple(jax.ShapeDtypeStruct((1, *a.shape[2:]), a.dtype) for a in data.batch)
+    given = f"the model and a batch of shapes {[list(a.shape) for a in rows]}"
+    _check(name_of(problem, "loss"), problem.loss, params, rows, given, floating=True)
+    expected = f"JAX must be able to map and differentiate it at {given}"
+    clients = tuple(jax.ShapeDtypeStruct((2, 3, *a.shape[2:]), a.dtype) for a in data.batch)
+    weights = jax.ShapeDtypeStruct((2, 3), jnp.float32)
+    gradient = jax.vmap(jax.grad(partial(summed_loss, problem)), in_axes=(None, 0, 0))
+    with calling(f"the gradient of {name_of(problem, 'loss')}", expected):
+        jax.eval_shape(gradient, params, clients, weights)
+    names = [metric.name for metric in metrics]
+    for metric in metrics:
+        if names.count(metric.name) > 1:
+            raise BadInput(f"metrics: there are two called {metric.name!r}; rename one")
+        name = f"the metric {metric.name} ({_qualified(metric.function)})"
+        if data.test is None:
+            continue
+        with calling(f"hash of {name}", "it must be hashable, as functions are"):
+            hash(metric)
+        rows = tuple(jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype) for a in data.test)
+        _check(name, metric.function, params, rows, given, floating=False)
+
+
+class Computing:
+    """Computes in a precision; what a callback in a user's loss or metric raises is BadInput."""
+
+    def __init__(self, double: bool):
+        self._precision = jax.enable_x64(double)
+
+    def __enter__(self) -> None:
+        self._precision.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self._precision.__exit__(kind, error, tb)
+        if isinstance(error, jax.errors.JaxRuntimeError) and "CpuCallback" in str(error):
+            reason = str(error).strip().splitlines()[-1].strip()
+            raise BadInput(f"a callback in the loss or the metric failed: {reason}") from error
+
+
+def name_of(problem: Problem, method: str) -> str:
+    """Return what a user calls a function of a problem."""
+    if isinstance(problem, Custom) and method in ("init", "loss"):
+        return f"{method}_fn ({_qualified(getattr(problem, f'{method}_fn'))})"
+    return f"{type(problem).__name__}.{method}"
+
+
+def _qualified(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", type(function).__name__))
+
+
+def _check(
+    name: str, function: Callable[..., Any], params: Params, rows: Tree, given: str, floating: bool
+) -> None:
+    with calling(name, f"it must take {given}, and return one number. {TRACEABLE}"):
+        value = jax.eval_shape(function, params, rows)
+    leaves = jax.tree.leaves(value)
+    one = len(leaves) == 1 and leaves[0] is value and jnp.shape(value) == ()
+    if not one or (floating and not jnp.issubdtype(value.dtype, jnp.floating)):
+        got = ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves) or "nothing"
+        raise BadInput(
+            f"{name} returns {got}: it must be one {'float' if floating else 'number'}, "
+            "the mean over the rows of the batch"
+        )

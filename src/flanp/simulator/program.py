@@ -1,0 +1,87 @@
+"""What the compiled programs of the simulator share: what decides them, and where the data lies."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from flanp.metrics import Metric
+from flanp.parts import with_values
+from flanp.problems import Batch, Params, Problem
+from flanp.simulator.layout import Layout
+from flanp.solvers import Solver
+from flanp.trees import Tree
+
+CLIENTS = "clients"
+"""Name of the mesh axis that the clients are dealt along."""
+
+
+class StepSizes(NamedTuple):
+    """A solver's own eta and gamma: data to a program, so that one serves a grid of them."""
+
+    eta: jax.Array
+    gamma: jax.Array
+
+
+@dataclass(frozen=True)
+class Program:
+    """All that decides the compiled code; equal programs share one compilation."""
+
+    problem: Problem
+    form: Solver
+    """The solver, but for its step sizes."""
+    layout: Layout
+    batch: int | None
+    chunk: int
+    """C, how many clients a device works on side by side."""
+    mesh: Mesh
+
+    def solver(self, sizes: StepSizes) -> Solver:
+        """Return the solver with its own step sizes."""
+        return with_values(self.form, eta=sizes.eta, gamma=sizes.gamma)
+
+    def on_devices(self, f: Callable[..., Tree], inputs: Tree, outputs: Tree) -> Callable[..., Any]:
+        """Return f on each device's part of its arguments."""
+        # Unchecked: the check refuses a user's loss with a scan or a cond that starts from a
+        # constant.
+        return jax.shard_map(f, mesh=self.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All that decides the compiled code of an evaluation."""
+
+    metrics: tuple[Metric, ...]
+    layout: Layout
+    mesh: Mesh
+
+
+class Shard(NamedTuple):
+    """The clients' data on one device."""
+
+    batch: tuple[jax.Array, ...]
+    """Arrays (slots, S, ...)."""
+    weights: jax.Array
+    """(slots, S): how many samples a row stands for."""
+    rows: jax.Array
+    """(slots,): how many rows are not padding."""
+    number: jax.Array
+    """(slots,): which client it is."""
+
+
+def summed_loss(problem: Problem, params: Params, batch: Batch, weights: jax.Array) -> jax.Array:
+    """Return the weighted sum of the loss over the rows of a batch."""
+    return weights @ of_each_row(problem.loss, params, batch)
+
+
+def of_each_row(f: Callable[..., jax.Array], params: Params, batch: Batch) -> jax.Array:
+    """Return f of each row by itself, so that rows can be weighted."""
+    return jax.vmap(lambda row: f(params, jax.tree.map(lambda a: a[None], row)))(batch)
+
+
+def mean_loss(problem: Problem, params: Params, batch: Batch, weights: jax.Array) -> jax.Array:
+    """Return the weighted mean of the loss over the rows of a batch."""
+    return summed_loss(problem, params, batch, weights) / jnp.maximum(weights.sum(), 1)

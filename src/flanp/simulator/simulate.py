@@ -1,0 +1,207 @@
+"""Simulating one method, from Python in a few lines."""
+
+import inspect
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from flanp.checks import BadInput, nearest
+from flanp.clock import Clock
+from flanp.data import FederatedData, Source
+from flanp.describe import describe
+from flanp.files import checksum
+from flanp.history import History, Row
+from flanp.hooks import Hook
+from flanp.limits import Limits
+from flanp.measurement import Look
+from flanp.method import Method
+from flanp.metrics import Metric
+from flanp.parts import Seed, check_is, field_types
+from flanp.problems import Problem
+from flanp.progress import Progress
+from flanp.run import Run
+from flanp.simulator.engine import Simulator
+from flanp.simulator.machine import Model
+from flanp.simulator.world import World
+from flanp.solvers.base import check_step_sizes
+from flanp.speeds import DEFAULT, Speeds
+from flanp.streams import Stream, generator
+from flanp.target import Target
+
+Precision = Literal["float32", "float64"]
+Simulation: TypeAlias = Run[Model]
+
+
+def prepare(
+    problem: Problem,
+    data: FederatedData | Source,
+    method: Method,
+    speeds: Speeds = DEFAULT,
+    *,
+    seed: int = 0,
+    metrics: Sequence[Metric] = (),
+    target: dict[str, float] | None = None,
+    endless: bool = False,
+    precision: Precision = "float32",
+    hooks: Sequence[Hook] = (),
+    resume: Path | None = None,
+    **limits: Any,
+) -> Simulation:
+    """Return a simulated run: iterate over it to advance it record by record.
+
+    See `simulate` for the arguments; `resume` is the folder of a checkpoint.
+
+    >>> from flanp import Method, data, problems, solvers
+    >>> run = prepare(
+    ...     problems.LinearRegression(), data.Synthetic(clients=8),
+    ...     Method(solvers.FedGATE(eta=0.1)), max_rounds=3,
+    ... )
+    >>> [row.n for row in run]
+    [0, 1, 1, 1]
+    """
+    check_options(limits)
+    check_is("problem", problem, Problem)
+    check_is("data", data, FederatedData | Source, ". Arrays: see flanp.data.from_clients")
+    check_is("method", method, Method, ". Give it as flanp.Method(solver)")
+    check_is("speeds", speeds, Speeds, ". Numbers: flanp.speeds.Measured((1.0, ...))")
+    check_is("precision", precision, Precision)
+    seed = check_is("seed", seed, Seed)
+    if isinstance(data, Source):
+        data = data.loaded(seed)
+    measured = (*problem.metrics, *check_is("metrics", tuple(metrics), tuple[Metric, ...]))
+    method = check_method(method, problem, data)
+    T = speeds.seconds_of(data.ids, generator(seed, Stream.SPEEDS))
+    world = World(T, speeds.jitter, speeds.known, seed)
+    sizes, tau = method.participation.sizes(data.N), method.work.local_steps(T, data.s)
+    check_step_sizes(method.solver, sizes, data.N, problem.l2, tau, precision)
+    engine = Simulator(
+        problem,
+        data,
+        method.solver,
+        world,
+        batch=method.work.batch,
+        seed=seed,
+        precision=precision,
+        metrics=measured,
+    )
+    about = {
+        "problem": describe(problem),
+        "speeds": describe(speeds),
+        "clients": data.N,
+        "samples": int(data.s.sum()),
+        "precision": precision,
+        # So that a checkpoint of other data, speeds or another start model is noticed.
+        "checksum": checksum(
+            (*data.batch, data.weights, *(data.test or ()), T, np.asarray(engine.machine.start_w))
+        ),
+    }
+    run = Run(
+        engine,
+        method,
+        Clock(given=T if speeds.known else None),
+        seed=seed,
+        about=about,
+        metrics=engine.metrics,
+        look=Look.ACTIVE | Look.WHOLE,
+        target=None if target is None else Target.of(target, engine.metrics),
+        endless=check_is("endless", endless, bool),
+        limits=Limits(**limits),
+        hooks=(NonzeroGradient(), *hooks),
+        resume=resume,
+    )
+    if resume is not None and run.history.rows:
+        _check_start(run, run.state.model._replace(w=engine.machine.start_w))
+    return run
+
+
+def simulate(
+    problem: Problem,
+    data: FederatedData | Source,
+    method: Method,
+    speeds: Speeds = DEFAULT,
+    *,
+    progress: bool = True,
+    hooks: Sequence[Hook] = (),
+    **options: Any,
+) -> History:
+    """Simulate federated training and return its history.
+
+    Args:
+        problem: what is minimised.
+        data: the clients' samples, or a source that loads them for the seed.
+        method: the federated method: a solver, and FLANP unless other parts are given.
+        speeds: seconds per local step; uniform on [50, 500] if left out.
+        progress: show progress where it takes over two seconds.
+        hooks: who is told of what happens in the run.
+        options: keywords of `prepare`:
+            seed: of everything random.
+            metrics: what to measure on held-out data beside the problem's own metrics.
+            target: for instance {"loss": 0.3}; the run ends there, and not before.
+            endless: go on after the last stage's accuracy is reached, up to the limits.
+            max_rounds: limit on the rounds.
+            max_time: limit on the virtual time.
+            record_every: record, and evaluate, every so many rounds.
+            record_after: record no sooner than this much virtual time after the last record.
+            precision: "float32" or "float64".
+
+    >>> import flanp
+    >>> history = flanp.simulate(
+    ...     flanp.problems.LinearRegression(),
+    ...     flanp.data.Synthetic(clients=20, samples=50),
+    ...     flanp.Method(flanp.solvers.FedGATE(eta=0.1)),
+    ... )
+    >>> print(history.ended)
+    accuracy reached
+    """
+    check_is("method", method, Method, ". Give it as flanp.Method(solver)")
+    with Progress(type(method.solver).__name__, enabled=progress) as shown:
+        run = prepare(problem, data, method, speeds, hooks=(*hooks, shown), **options)
+        return run.to_the_end()
+
+
+def check_method(method: Method, problem: Problem, data: FederatedData) -> Method:
+    """Return a method with what its rule needs of the problem; refuse one that cannot run."""
+    method.participation.check(data.N)
+    stop = method.stop.complete(problem, data)
+    return Method(method.solver, method.participation, stop, method.work, method.patience)
+
+
+def check_options(options: dict[str, Any], given: Collection[str] = ()) -> None:
+    """Refuse keywords that `prepare` does not have, or that are given in another way."""
+    parameters = inspect.signature(prepare).parameters.values()
+    known = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} | field_types(Limits).keys()
+    for key in options:
+        if key not in known - {*given}:
+            raise BadInput(f"{key}: unknown keyword{nearest(key, known - {*given})}")
+
+
+class NonzeroGradient(Hook):
+    """Refuses a loss that does not depend on the model; a start at its minimum is none."""
+
+    def on_row(self, run: Simulation, row: Row) -> None:
+        """Look near the start, where its gradient is zero."""
+        if row.round == 0 and row.grad_norm_sq == 0:
+            nearby = run.state.model._replace(w=run.state.model.w + 0.1)
+            seen = run.engine.look(nearby, run.state.active, Look.ACTIVE).active
+            if seen is not None and seen.grad_norm_sq == 0:
+                raise BadInput(
+                    "the gradient of the loss is zero: it does not depend on the parameters"
+                )
+
+
+def _check_start(run: Simulation, start: Model) -> None:
+    """Refuse to resume with another loss or metric: they differ at the start model."""
+    then = run.history.rows[0]
+    seen = run.engine.look(start, np.zeros(0, int), Look.WHOLE).whole
+    assert seen is not None
+    now = {"loss": seen.loss, "grad_norm_sq": seen.grad_norm_sq} | run.engine.evaluate(start, 0)
+    for name, b in now.items():
+        a = then.value(name)
+        # Other devices add up in another order.
+        if not np.isclose(a, b, rtol=1e-3, atol=1e-6, equal_nan=True):
+            raise BadInput(
+                f"the checkpoint is of another run: its {name} at the start was {a:.6g}, and "
+                f"is {b:.6g}. Resume with the same loss and metric, or start anew"
+            )
