@@ -7,7 +7,9 @@ import tomllib
 import pytest
 
 from flanp.checks import BadInput
+from flanp.config import build as build_config
 from flanp.config import load_config
+from flanp.config.families import FAMILIES
 
 from documents import BLOCKS
 
@@ -193,3 +195,52 @@ def test_a_state_of_any_form_is_kept_in_a_checkpoint(tmp_path, form):
         config.problem, config.data, Method(FedGATE(eta=0.1), Everyone(), Never()), max_rounds=12
     ).to_the_end()
     assert [row.loss for row in gate.rows] == pytest.approx([r.loss for r in again.history.rows])
+
+
+OWN = """
+import flanp
+
+data = flanp.data.Synthetic(clients=6)
+loaded = flanp.data.Synthetic(clients=6).load(0)
+split = flanp.data.IID()
+problem = flanp.problems.LinearRegression()
+speeds = flanp.speeds.Homogeneous()
+solver = flanp.solvers.FedAvg(eta=0.05)
+schedule = flanp.schedules.Shrinking()
+local = flanp.solvers.Momentum(0.5)
+compression = flanp.compression.TopK(0.5)
+participation = flanp.participation.Everyone()
+stop = flanp.stopping.FixedRounds(2)
+work = flanp.work.Equal(tau=3)
+patience = flanp.patience.Quorum(0.5)
+"""
+INSIDE = {"split": "data", "schedule": "solver", "local": "solver", "compression": "solver"}
+"""Families whose parts are parameters of another part."""
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("as_class", [True, False])
+def test_every_family_takes_a_module_and_an_attribute(tmp_path, family, as_class):
+    code = OWN + f"\n\nclass Mine(type({family})):\n    pass\n"
+    tables = {
+        "problem": {"name": "LinearRegression"},
+        "data": {"name": "Synthetic", "clients": 6},
+        "solver": {"name": "FedGATE", "eta": 0.05},
+    }
+    given = {"name": "mine:Mine" if as_class else f"mine:{family}"}
+    if as_class:  # the parameters that a class of the family must have
+        given |= {"solver": {"eta": 0.05}, "stop": {"rounds": 2}, "work": {"tau": 3}}.get(
+            family, {}
+        )
+    if family == "split":
+        tables["data"] = {"name": "Digits", "clients": 6}
+        tables["problem"] = {"name": "LogisticRegression"}
+    if family in INSIDE:
+        tables[INSIDE[family]][family] = given
+    else:
+        tables[family] = given
+    (tmp_path / "mine.py").write_text(code)
+    sys.modules.pop("mine", None)
+    config = build_config({"max_rounds": 3, **tables}, tmp_path)
+    run = config.simulation(*config.methods.values())
+    assert run.to_the_end().rows[-1].round >= 2

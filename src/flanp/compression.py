@@ -18,6 +18,8 @@ class Compression(Part):
 
     random: ClassVar[bool] = False
     """Whether `send` draws numbers."""
+    shortens: ClassVar[bool] = True
+    """Whether what it sends can be packed into less."""
 
     def start(self, w: Vector) -> Tree:
         """Return what a client remembers of what it has not sent; () is nothing."""
@@ -48,6 +50,8 @@ class Compression(Part):
 @dataclass(frozen=True)
 class Exact(Compression):
     """Messages arrive as they are, four bytes a number."""
+
+    shortens: ClassVar[bool] = False
 
     def send(self, x: Vector, error: Tree, u: Vector) -> tuple[Vector, Tree]:
         """Return x."""

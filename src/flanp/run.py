@@ -170,8 +170,10 @@ class Run(Generic[M]):
     def _close(self) -> None:
         """Record the last round, as far as it can be seen without the next."""
         if self._unrecorded():
-            self._record(self._see())
-            self._closed = True
+            try:
+                self._record(self._see())
+            finally:  # a hook may fail after it
+                self._closed = not self._unrecorded()
 
     def _fail(self, error: BaseException) -> None:
         """Note what ended the run, and tell the hooks, which may save it."""
@@ -266,6 +268,7 @@ class Run(Generic[M]):
         if seen.whole is not None and not math.isfinite(row.loss + row.grad_norm_sq):
             raise Diverged(row, self.history)
         self.history.rows.append(row)
+        self._closed = False
         self._tell("on_row", row)
 
     def _evaluate(self) -> dict[str, float]:

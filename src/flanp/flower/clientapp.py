@@ -9,7 +9,6 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord
 from flwr.clientapp import ClientApp
 
 from flanp.checks import BadInput
-from flanp.compression import Exact
 from flanp.flower.models import (
     Batch,
     LossAndGradient,
@@ -126,7 +125,7 @@ def client(
             "applied": float(applied),
         }
         _keep(context, task, Kept(state, posted, told), applied)
-        sent = {DENSE: m_i} if isinstance(solver.compression, Exact) else pack(m_i)
+        sent = pack(m_i) if solver.compression.shortens else {DENSE: m_i}
         return Message(answer_content(sent, g, numbers), reply_to=msg)
 
     return app

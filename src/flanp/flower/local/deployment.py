@@ -44,7 +44,7 @@ class Deployment:
         if not (self.folder / "certificates").exists():
             make_certificates(self.folder / "certificates")
         self._watchdog = subprocess.Popen(
-            [sys.executable, "-m", "flanp.flower.leftovers", str(self._home)],
+            [sys.executable, "-m", "flanp.flower.local.leftovers", str(self._home)],
             stdin=subprocess.PIPE,
             start_new_session=True,
         )
