@@ -180,7 +180,7 @@ def measure_memory() -> None:
         pass
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     size = sum(a.nbytes for a in data.batch)
-    copy = N * run.engine.layout.size * 4
+    copy = N * run.engine.machine.layout.size * 4
     print(json.dumps({"copies": (peak - before - size) / copy}))
 
 

@@ -1,14 +1,16 @@
 """The solvers that the paper names beside its own: their limiting cases, inside FLANP and alone."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from flanp import Method, prepare
-from flanp.compression import QSGD, TopK
+from flanp.checks import BadInput
+from flanp.compression import QSGD, Compression, TopK
 from flanp.data import from_clients
-from flanp.participation import Everyone, Growing
+from flanp.participation import Everyone, Growing, RandomK
+from flanp.patience import All, Quorum
 from flanp.problems import LinearRegression
 from flanp.solvers import (
     DIANA,
@@ -20,25 +22,29 @@ from flanp.solvers import (
     FedSplit,
     Momentum,
     Scaffold,
+    Solver,
+    Step,
 )
-from flanp.stopping import FixedRounds
+from flanp.speeds import Measured
+from flanp.stopping import FixedRounds, Never
 from flanp.work import Equal
 
 from small import linear_clients, models, run
 
-COMPRESSED = [QSGD(bits=4), TopK(share=0.4)]
 NAMED = [
     DIANA(eta=0.05),
     DIANA(eta=0.05, compression=QSGD(bits=6)),
     FedAvg(eta=0.05, compression=QSGD(bits=6)),  # FedPAQ
     FedGATE(eta=0.05, compression=QSGD(bits=6)),  # FedCOMGATE
-    FedGATE(eta=0.02, compression=TopK(share=0.7)),
+    FedAvg(eta=0.05, compression=TopK(share=0.4)),
+    DIANA(eta=0.05, compression=TopK(share=0.4)),  # EF21
     FedOpt(eta=0.05, gamma=0.1),
     FedOpt(eta=0.05, gamma=0.1, optimiser="yogi"),
     FedOpt(eta=0.05, gamma=0.3, optimiser="adagrad"),
     FedSplit(eta=0.1, s=0.5),
     FedAvg(eta=0.02, local=Momentum(0.6)),
-    FedGATE(eta=0.02, local=Momentum(0.6)),
+    FedGATE(eta=0.02, local=Momentum(0.9)),
+    Scaffold(eta=0.02, local=Momentum(0.9)),
 ]
 
 
@@ -158,23 +164,85 @@ def test_momentum_by_hand():
         np.testing.assert_allclose(arrays["w"], w, atol=1e-12)
 
 
+@dataclass(frozen=True)
+class Unchanged(Compression):
+    """A compression that compresses nothing."""
+
+    def send(self, x, error, u):
+        return x, error
+
+    def bytes(self, size, each=4):
+        return size * each
+
+
 @pytest.mark.parametrize("work", [Equal(tau=4), Equal(tau=4, batch=6)])
 @pytest.mark.parametrize(
     "solver", [FedGATE(eta=0.05), FedAvg(eta=0.05), Scaffold(eta=0.05), FedProx(eta=0.05)]
 )
-def test_a_compression_that_sends_all_is_none_bit_for_bit(solver, work):
-    _, exact = run(solver=solver, work=work, participation=Growing(2))
-    _, all_of_it = run(
-        solver=replace(solver, compression=TopK(share=1.0)), work=work, participation=Growing(2)
-    )
-    np.testing.assert_array_equal(models(exact), models(all_of_it))
+def test_without_compression_a_solver_is_itself_bit_for_bit(solver, work):
+    kind = {"work": work, "participation": Growing(2)}
+    _, exact = run(solver=solver, **kind)
+    same = [Unchanged()] + ([TopK(share=1.0)] if isinstance(solver, FedAvg | FedProx) else [])
+    for compression in same:
+        _, other = run(solver=replace(solver, compression=compression), **kind)
+        np.testing.assert_array_equal(models(exact), models(other))
 
 
-@pytest.mark.parametrize("compression", COMPRESSED, ids=repr)
-def test_tracking_variables_sum_to_zero_with_compressed_messages(compression):
-    _, trace = run(solver=FedGATE(eta=0.05, compression=compression), participation=Growing(2))
+def test_tracking_variables_sum_to_zero_with_quantised_messages():
+    solver = FedGATE(eta=0.05, compression=QSGD(bits=4))
+    _, trace = run(solver=solver, participation=Growing(2))
     for state, arrays in trace:
         np.testing.assert_allclose(arrays["clients.own"][state.active].sum(axis=0), 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("solver", [FedGATE(eta=0.05), Scaffold(eta=0.05), FedSplit(eta=0.05)])
+def test_messages_that_lag_behind_are_refused_where_they_would_lead_astray(solver):
+    """With 40 parameters and top-k of a tenth, FedGATE diverges at every step size."""
+    with pytest.raises(BadInput, match="keeps a state at the clients"):
+        run(solver=replace(solver, compression=TopK()))
+
+
+@pytest.mark.parametrize("solver", [DIANA(eta=0.02), FedAvg(eta=0.02)])
+def test_few_numbers_of_many_are_enough(solver):
+    """Ten of 40 numbers: DIANA's memories find the minimiser, error feedback comes close."""
+    data, T = from_clients(linear_clients(6, s=80, d=40)), Measured((1.0,) * 6)
+    method = Method(
+        replace(solver, compression=TopK(0.25)), Everyone(), FixedRounds(3000), Equal(tau=1)
+    )
+    history = prepare(
+        LinearRegression(), data, method, T, record_every=500, max_rounds=3000, precision="float64"
+    ).to_the_end()
+    assert history.rows[-1].grad_norm_sq < (1e-16 if isinstance(solver, DIANA) else 1e-4)
+
+
+@pytest.mark.parametrize("participation", [RandomK(3), Everyone()])
+@pytest.mark.parametrize("patience", [All(), Quorum(0.6)])
+def test_fedsplit_stays_at_the_minimiser_whoever_answers(participation, patience):
+    """w is the mean of all z_i, also of those who did not take part in a round."""
+    clients = linear_clients(7)
+    method = Method(FedSplit(eta=0.1, s=1.0), participation, Never(), Equal(tau=60), patience)
+    run_ = prepare(
+        LinearRegression(), from_clients(clients), method, max_rounds=1500, precision="float64",
+        record_every=1500,
+    )  # fmt: skip
+    if patience == Quorum(0.6) and participation == Everyone():
+        return  # the slow ones never answer: their data is not used
+    away = run_.to_the_end().rows[-1].metrics["distance"]
+    assert away < 1e-5
+
+
+def test_yogi_rests_where_the_gradient_is_zero():
+    solver = FedOpt(eta=0.1, optimiser="yogi")
+    w = np.ones(3, np.float32)
+    after, _ = solver.server_step(w, solver.server_start(w), 0 * w, Step(0.1, 1.0, 1.0, 1.0, 1.0))
+    np.testing.assert_array_equal(after, w)
+
+
+def test_double_precision_stays_double_at_a_server_with_an_optimiser():
+    solver, w = FedOpt(eta=0.1), np.full(3, 1 / 3)
+    after, state = solver.server_step(w, solver.server_start(w), w, Step(0.1, 0.1, 1.0, 1.0, 1.0))
+    assert np.asarray(after).dtype == np.float64
+    assert (np.asarray(after) != np.asarray(after, np.float32)).all()
 
 
 @pytest.mark.parametrize("solver", [FedNova(eta=0.05), FedGATE(eta=0.05)])
@@ -187,10 +255,6 @@ def test_compression_does_not_depend_on_who_works_beside_whom(solver, chunk):
 
 
 def test_a_solver_that_reads_its_own_step_size_gets_it():
-    from dataclasses import dataclass
-
-    from flanp.solvers import Solver
-
     @dataclass(frozen=True)
     class Reads(Solver):
         def server_step(self, w, server, m, step):

@@ -79,15 +79,15 @@ def flanp(
         n = sizes[min(k, len(sizes) - 1)]
         stage = Stage(k, max(k + 1, len(sizes)), n, N=len(ranking))
         eta_n, gamma_n = method.solver.step_sizes(stage)
-        S_n = float(roll.s[method.participation.pool(n, ranking)].sum())
+        S_n = float(roll.s[method.participation.drawn_from(n, ranking)].sum())
         while (wish := watch(state)) is not None:
             active, tau = planned(method, n, state, roll, seed)
             ends = method.patience.limits(len(active))
             T, now = state.clock.T(len(roll.s)), state.clock.time
             round_ = Round(state.rounds, active, tau, eta_n, gamma_n, S_n, now, T, ends)
             reply, accurate, memory = judged(engine, method, stage, state, round_, wish)
-            state = state._replace(memory=memory)
             yield Moment(state, stage, reply and reply.seen, accurate)
+            state = state._replace(memory=memory)
             if accurate or reply is None:
                 break
             state = advanced(state, engine.apply(state.model, reply), reply)

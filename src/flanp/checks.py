@@ -2,8 +2,8 @@
 
 import difflib
 import reprlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -72,8 +72,7 @@ def listed(names: Iterable[str], most: int = 20) -> str:
     return ", ".join(repr(name) for name in names[:most]) + more
 
 
-@contextmanager
-def calling(function: str, expected: str) -> Iterator[None]:
+class calling:
     """Turn whatever a user's function raises into BadInput that names it and what it must be.
 
     >>> with calling("init", "it must take a key"):
@@ -81,14 +80,24 @@ def calling(function: str, expected: str) -> Iterator[None]:
     Traceback (most recent call last):
     flanp.checks.BadInput: init failed (TypeError: takes no arguments): it must take a key
     """
-    try:
-        yield
-    except (BadInput, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        if out_of_memory(error):
-            raise
-        raise BadInput(f"{function} failed ({first_line(error)}): {expected}") from error
+
+    def __init__(self, function: str, expected: str):
+        self.function, self.expected = function, expected
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        if error is None or isinstance(error, BadInput | KeyboardInterrupt | GeneratorExit):
+            return
+        if not out_of_memory(error):
+            reason = f"{self.function} failed ({first_line(error)}): {self.expected}"
+            raise BadInput(reason) from error
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 import numpy as np
 
@@ -31,6 +32,8 @@ class Clock:
     """Seconds per local step of each client, where they are known and need no reports."""
     reports: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     """The latest reports of each client, oldest first."""
+    medians: Mapping[int, float] = field(default_factory=dict)
+    """The medians of the reports."""
     order: np.ndarray | None = None
     """The clients that a stage knows, fastest first, as it was when the stage began."""
 
@@ -39,8 +42,7 @@ class Clock:
         if self.given is not None:
             return self.given
         T = np.full(N, math.inf)
-        for i, reports in self.reports.items():
-            T[i] = np.median(reports)
+        T[[*self.medians]] = [*self.medians.values()]
         return T
 
     def ranked(self, clients: np.ndarray, N: int) -> "Clock":
@@ -68,10 +70,11 @@ class Clock:
         """Return the clock that has heard some clients' seconds per step."""
         if not heard or self.given is not None:
             return self
-        reports = dict(self.reports)
+        reports, medians = dict(self.reports), dict(self.medians)
         for i, seconds in heard:
             reports[i] = (*reports.get(i, ()), seconds)[-MEMORY:]
-        return replace(self, reports=reports)
+        medians |= {i: median(reports[i]) for i, _ in heard}
+        return replace(self, reports=reports, medians=medians)
 
     def after(self, seconds: float) -> "Clock":
         """Return the clock so many seconds later."""

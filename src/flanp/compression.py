@@ -20,6 +20,8 @@ class Compression(Part):
     """Whether `send` draws numbers."""
     shortens: ClassVar[bool] = True
     """Whether what it sends can be packed into less."""
+    biased: ClassVar[bool] = False
+    """Whether what it sends differs from the message on average, too."""
 
     def start(self, w: Vector) -> Tree:
         """Return what a client remembers of what it has not sent; () is nothing."""
@@ -37,8 +39,8 @@ class Compression(Part):
         """
 
     @abstractmethod
-    def bytes(self, size: int) -> int:
-        """Return how many bytes a message of so many numbers takes."""
+    def bytes(self, size: int, each: int = 4) -> int:
+        """Return how many bytes a message of so many numbers takes, which have `each`."""
 
     def variance(self, size: int) -> float:
         """Return omega: E||C(x) - x||^2 <= omega ||x||^2, for an unbiased C."""
@@ -49,7 +51,7 @@ class Compression(Part):
 @final
 @dataclass(frozen=True)
 class Exact(Compression):
-    """Messages arrive as they are, four bytes a number."""
+    """Messages arrive as they are."""
 
     shortens: ClassVar[bool] = False
 
@@ -58,9 +60,9 @@ class Exact(Compression):
         del u
         return x, error
 
-    def bytes(self, size: int) -> int:
-        """Return 4 d."""
-        return 4 * size
+    def bytes(self, size: int, each: int = 4) -> int:
+        """Return 4 d, or 8 d of double precision."""
+        return each * size
 
 
 @final
@@ -70,7 +72,9 @@ class QSGD(Compression):
 
         Q(x)_j = ||x|| sign(x_j) l_j / s,  l_j = floor(s |x_j| / ||x|| + u_j)
 
-    With b bits a number, one of them its sign, there are s = 2^(b-1) - 1 levels above zero.
+    With b bits a number, one of them its sign, there are s = 2^(b-1) - 1 levels above zero. The
+    error is up to omega = min(d / s^2, sqrt(d) / s) times the message: solvers that do not make up
+    for it, all but DIANA, need enough bits that this stays below one or so, or small steps.
 
     Reference: Alistarh et al., QSGD: Communication-Efficient SGD via Gradient Quantization and
     Encoding, NeurIPS 2017; in federated learning FedPAQ (arXiv:1909.13014) and FedCOMGATE.
@@ -92,9 +96,9 @@ class QSGD(Compression):
         level = xp.floor(s * xp.abs(x) / scale + u)
         return (norm / s) * xp.sign(x) * level, error
 
-    def bytes(self, size: int) -> int:
-        """Return d b / 8 and four for the norm."""
-        return math.ceil(size * self.bits / 8) + 4
+    def bytes(self, size: int, each: int = 4) -> int:
+        """Return d b / 8, and the norm."""
+        return math.ceil(size * self.bits / 8) + each
 
     def variance(self, size: int) -> float:
         """Return min(d / s^2, sqrt(d) / s)."""
@@ -106,8 +110,13 @@ class QSGD(Compression):
 class TopK(Compression):
     """The largest numbers only; what is left out is remembered and added to the next message.
 
+    A solver with a state at the clients would be led astray by messages that lag behind: it is
+    refused, but for DIANA, whose own memories take the place of this one.
+
     Reference: Stich et al., Sparsified SGD with Memory, NeurIPS 2018.
     """
+
+    biased: ClassVar[bool] = True
 
     share: Annotated[float, Within(0, 1, above=True)] = 0.1
     """How many of the numbers are sent."""
@@ -130,6 +139,6 @@ class TopK(Compression):
         """Return k."""
         return max(1, math.ceil(self.share * size))
 
-    def bytes(self, size: int) -> int:
-        """Return eight for each number: it and its place."""
-        return 8 * self.kept(size)
+    def bytes(self, size: int, each: int = 4) -> int:
+        """Return the numbers that are sent, and four for each one's place."""
+        return (each + 4) * self.kept(size)

@@ -12,7 +12,9 @@ def describe(part: Any) -> dict[str, Any]:
     {'name': 'FastestK', 'k': 3}
     """
     parameters = {f.name: _plain(getattr(part, f.name)) for f in fields(part)} if _is(part) else {}
-    return {"name": type(part).__name__, **parameters}
+    module = type(part).__module__
+    home = {} if module.startswith("flanp.") else {"module": module}
+    return {"name": type(part).__name__, **home, **parameters}
 
 
 def _plain(value: Any) -> Any:

@@ -96,6 +96,8 @@ class Late(NamedTuple):
     """When it is done."""
     tau: int
     eta: float
+    T: float
+    """Seconds that it takes for a step."""
 
 
 class Engine(Protocol[M]):
@@ -108,7 +110,7 @@ class Engine(Protocol[M]):
         """Keep w and start the solver afresh, as at the start of each stage."""
 
     def roll(self, model: M, time: float) -> Roll:
-        """Return who is there; whoever is still at work is not."""
+        """Return who is there. Whoever is still at work is, and begins later."""
 
     def ask(self, model: M, round_: Round, look: Look) -> Reply:
         """Do a round's exchange; its work counts when, and if, the reply is applied.

@@ -7,9 +7,8 @@ from typing import Any, final
 from flanp.checks import require
 from flanp.parts import Part
 
-RESERVED = {"round", "stage", "n", "time", "loss", "grad_norm_sq", "stage_grad_norm_sq"}
-RESERVED |= {"waiting", "sent", "metrics", "distance"}
-"""Names that a history's own columns have."""
+RESERVED = {"round", "stage", "n", "time", "grad_norm_sq", "stage_grad_norm_sq", "waiting", "sent"}
+"""Names that a history's own columns have, which nobody else may use."""
 
 
 @final
@@ -31,6 +30,7 @@ class Metric(Part):
     def __post_init__(self) -> None:
         super().__post_init__()
         plain = self.name.isprintable() and self.name.strip() and len(self.name) <= 60
-        ok = bool(plain) and self.name not in RESERVED
-        allowed = f"a short name, none of {', '.join(sorted(RESERVED))}"
+        taken = RESERVED | {"loss", "distance"}
+        ok = bool(plain) and self.name not in taken
+        allowed = f"a short name, none of {', '.join(sorted(taken))}"
         require(ok, "name", self.name, allowed)

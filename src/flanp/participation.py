@@ -47,6 +47,17 @@ class Participation(Part):
         )
         return active
 
+    def drawn_from(self, n: int, ranking: np.ndarray) -> np.ndarray:
+        """Return `pool(n, ranking)`, after a look at whether a run can use it."""
+        name = f"{type(self).__name__}.pool"
+        with calling(name, "it must return clients of the ranking"):
+            pool = np.asarray(self.pool(n, ranking))
+        if not ranking.size:
+            return pool
+        ok = _are_among(pool, ranking) and len(pool) >= n
+        require(ok, f"{name}(n = {n})", pool.tolist(), f"{n} or more different clients of it")
+        return pool
+
     def pool(self, n: int, ranking: np.ndarray) -> np.ndarray:
         """Return the clients that the rounds of a stage draw their n participants from."""
         return ranking[:n]

@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 from abc import ABC, ABCMeta
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -105,6 +105,8 @@ def check_fields(part: Any) -> None:
 def with_values(part: P, **values: Any) -> P:
     """Return a copy of a part with some fields replaced, unchecked, for programs to trace."""
     new = copy.copy(part)
+    for name in [n for n in vars(new) if isinstance(getattr(type(new), n, None), cached_property)]:
+        del vars(new)[name]  # what was made of the old values
     for name, value in values.items():
         object.__setattr__(new, name, value)
     return new

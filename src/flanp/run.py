@@ -137,7 +137,7 @@ class Run(Generic[M]):
         self.state, self._metrics = state, None
         if done:
             self._tell("on_round")
-        if self._limit() is not None:
+        if self._limit() is not None or (not self._unrecorded() and self._at_target()):
             return None
         if not self._due():
             return Look.NOTHING
@@ -152,18 +152,20 @@ class Run(Generic[M]):
         before = len(self.history.rows)
         if moment is None:
             self._close()
-            at_target = self._at_target(last_stage=True)
-            ended = Ended(Reason.TARGET) if at_target else self._limit()
+            ended = Ended(Reason.TARGET) if self._at_target() else self._limit()
             self.history.ended = ended or Ended(Reason.ACCURACY)
-        else:
-            self.state = moment.state
-            if self._due():
-                self._record(moment.seen or self._see())
-            if self._at_target(moment.stage.last):
-                self.history.ended = Ended(Reason.TARGET)
-            elif moment.accurate and self.state.r:
-                if self._unrecorded():  # the last round of a stage is always recorded
-                    self._record(self._see())
+            return self.history.rows[before:]
+        self.state = moment.state
+        if self._due():
+            self._record(moment.seen or self._see())
+        new = len(self.history.rows) > before
+        # The loss of some clients counts only where they are all that will ever take part.
+        if new and (self._at_target() or (moment.stage.last and self._at_target(of_some=True))):
+            self.history.ended = Ended(Reason.TARGET)
+        elif moment.accurate and self.state.r:
+            if self._unrecorded():  # the last round of a stage is always recorded
+                self._record(self._see())
+            if len(self.history.rows) > before:
                 self._tell("on_stage", self.history.stages()[-1])
         return self.history.rows[before:]
 
@@ -187,8 +189,10 @@ class Run(Generic[M]):
             words = "interrupted" if interrupted else first_line(error)
             reason = Reason.INTERRUPTED if interrupted else Reason.FAILED
             self.history.ended = Ended(reason, words)
-        with suppress(Exception):  # what ended the run is what must be told
+        try:
             self._end()
+        except Exception as also:  # what ended the run is what must be told
+            error.add_note(str(also))
 
     def _end(self) -> None:
         self.history.params = self.engine.params(self.state.model)
@@ -196,13 +200,15 @@ class Run(Generic[M]):
 
     def _tell(self, event: str, *what: Any) -> None:
         """Tell all hooks of an event, then raise what the first one of them raised."""
-        failures = []
+        failures: list[Exception] = []
         for hook in self.hooks:
             try:
                 getattr(hook, event)(self, *what)
-            except (BadInput, OSError) as error:
-                failures.append(error)
             except Exception as error:
+                ours = type(hook).__module__.startswith("flanp.")
+                if ours and isinstance(error, BadInput | OSError):
+                    failures.append(error)
+                    continue
                 failed = BadInput(
                     f"the hook {type(hook).__name__}.{event} failed ({first_line(error)}): mend "
                     "it, or run without it"
@@ -217,6 +223,8 @@ class Run(Generic[M]):
         active = np.array(note.pop("active"), int)
         model, clock = self.engine.load(arrays, self.state.clock.after(note.pop("time")))
         self.state = State(model, clock, active=active, **note)
+        for name in [name for row in self.history.rows for name in row.metrics]:
+            self.history.about["metrics"].setdefault(name, None)
         self._refuse_what_is_past()
 
     def _refuse_what_is_past(self) -> None:
@@ -255,13 +263,14 @@ class Run(Generic[M]):
             return Ended(Reason.TIME, f"limit of {self.limits.max_time:g} {self.history.seconds}")
         return None
 
-    def _at_target(self, last_stage: bool) -> bool:
-        """Whether the last row is at the target; some clients' loss counts in the last stage."""
+    def _at_target(self, of_some: bool = False) -> bool:
+        """Whether the last row is at the target, by all clients or also by those who took part."""
         if self.target is None or not self.history.rows:
             return False
         row, column = self.history.rows[-1], self.target.column
-        of_all = math.isfinite(row.grad_norm_sq) or column in (self._metrics or ())
-        return (of_all or last_stage) and self.target.met(row.value(column))
+        evaluated = column in row.metrics or column in (self._metrics or ())
+        of_all = math.isfinite(row.grad_norm_sq) or evaluated
+        return (of_all or of_some) and self.target.met(row.value(column))
 
     def _record(self, seen: Seen) -> None:
         row = self._row(seen, self._evaluate())

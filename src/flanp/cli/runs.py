@@ -49,11 +49,15 @@ def run(
         simulation = loaded.simulation(chosen, hooks, resume=folder if resume else None)
         try:
             simulation.to_the_end()
-        except KeyboardInterrupt:
-            say(f"flanp: interrupted; saved in {folder}/. Go on with --resume")
-            raise typer.Exit(130) from None
-        except Exception:
-            if simulation.history.rows:
+        except (KeyboardInterrupt, Exception) as error:
+            notes = getattr(error, "__notes__", [])
+            for note in notes:
+                say(f"flanp: not saved: {note}")
+            if isinstance(error, KeyboardInterrupt):
+                saved = "" if notes else f"; saved in {folder}/. Go on with --resume"
+                say(f"flanp: interrupted{saved}")
+                raise typer.Exit(130) from None
+            if simulation.history.rows and not notes:
                 say(f"the history up to there is saved in {folder}/")
             raise
     plot_run(simulation.history, folder / "curves")

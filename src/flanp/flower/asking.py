@@ -17,7 +17,7 @@ from flanp.flower.replies import UsualNorms
 from flanp.flower.timing import Deadlines
 from flanp.flower.tracking import Tracking
 from flanp.flower.wire import EVALUATE, TRAIN, Answer, Profile
-from flanp.patience import Ends
+from flanp.patience import Ends, Patience
 from flanp.solvers import Solver
 from flanp.trees import Tree
 from flanp.work import Work
@@ -56,6 +56,7 @@ class Asking:
     tracking: Tracking
     solver: Solver
     work: Work
+    patience: Patience
     deadlines: Deadlines
     _standing_in: set[int] = field(default_factory=set)
     """Who takes the place of participants that are not there."""
@@ -73,7 +74,7 @@ class Asking:
         had_lost: set[int] = set()
         held, answers = planned, dict[int, Answer]()
         while True:
-            self._wait_for_anyone(model.w, planned.number)
+            self.wait_for_anyone(model.w)
             generation, others = self.tracking.generation, self._fill(planned, failed)
             nobody_new = set(others.active.tolist()) <= answers.keys()
             if nobody_new and generation == self.tracking.generation:
@@ -151,15 +152,15 @@ class Asking:
         """Restart tracking where clients that have a state have missed too many rounds."""
         self._stop_tracking(i for i, m in enumerate(self.members.all) if m.misses >= MISSES)
 
-    def _wait_for_anyone(self, w: np.ndarray, number: int) -> None:
+    def wait_for_anyone(self, w: np.ndarray) -> None:
         """Give nodes that are all gone some time to come back."""
         time = self.exchange.time
         end = time.now() + RETURN_SECONDS
         while not len(self.members.present):
             if time.now() > end:
                 raise NobodyAnswered(
-                    f"round {number + 1}: none of {len(self.members.all)} clients has been "
-                    f"connected for {RETURN_SECONDS:.0f} s"
+                    f"none of {len(self.members.all)} clients has been connected for "
+                    f"{RETURN_SECONDS:.0f} s"
                 )
             time.sleep(LOOK_SECONDS)
             self.greet(w, first_stage=1)
@@ -174,18 +175,22 @@ class Asking:
         there = self.members.without(there, self.exchange.overdue()) or there
         stay = [i for i in wanted if i in there]
         standing_in = [i for i in there if i not in wanted][: len(wanted) - len(stay)]
-        active = np.array([*stay, *standing_in], int)
-        self._stop_tracking((set(wanted) - set(stay)) | (self._standing_in - set(active.tolist())))
+        # Whoever was not waited for is at work still, and is neither asked nor replaced.
+        free = self.members.without([*stay, *standing_in], self.exchange.outrun())
+        active = np.array(free or [*stay, *standing_in], int)
+        out = (set(wanted) - set(stay)) | (self._standing_in - set(standing_in) - set(stay))
+        self._stop_tracking(out)
         self._standing_in = set(standing_in)
         if not len(active):
             raise NobodyAnswered(
                 f"round {planned.number + 1}: none of {len(self.members.all)} clients answered in "
                 "time. Look at the nodes' own logs, or give a longer deadline"
             )
-        if stay == wanted:
+        if active.tolist() == wanted:
             return planned
         tau = self.work.local_steps(T[active], self.members.s[active])
-        return planned._replace(active=active, tau=tau, T=T)
+        ends = self.patience.limits(len(active))
+        return planned._replace(active=active, tau=tau, T=T, ends=ends)
 
     def _stop_tracking(self, out: Iterable[int]) -> None:
         """Restart tracking where clients that have a state are out of it."""
@@ -198,7 +203,7 @@ class Asking:
     ) -> tuple[dict[int, Answer], int]:
         """Return the replies, and how many are needed."""
         active, members, ends = planned.active.tolist(), self.members.all, planned.ends
-        needed, enough = _needed(ends, len(active)), min(ends.enough, len(active))
+        needed = _needed(ends, len(active))
         means = [self.tracking.mean_for(i) for i in active]
         tasks = self.clients.tasks(model.w, self.server_state(model), planned, means, measure)
         overheads = np.array([members[i].overhead for i in active])
@@ -206,10 +211,10 @@ class Asking:
         replies = self.exchange.ask(
             {members[i].id: task for i, task in zip(active, tasks, strict=True)},
             TRAIN,
-            self.deadlines.of_round(expected),
+            self.deadlines.of_round(expected, ends.deadline),
             lambda content, seconds: self.clients.read(content, model.w, measure, seconds),
             needed,
-            enough=enough if enough < len(active) else None,
+            enough=ends.enough if ends.enough < len(active) else None,
         )
         answers = {}
         for i, tau in zip(active, planned.tau.tolist(), strict=True):

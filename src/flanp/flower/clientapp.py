@@ -90,7 +90,7 @@ def client(
         names, w, f, samples = prepare(msg, context)
         task, arrays = read_task(msg.content)
         solver = solver_of(task.solver, parts)
-        drift = solver.drift(solver.join(w).own, _told(solver, w, arrays))
+        drift = np.asarray(solver.drift(solver.join(w).own, _told(solver, w, arrays)), w.dtype)
         _, seconds = local_steps(solver, f, w, drift, samples, task, context, PROBE_STEPS)
         numbers = {
             SAMPLES: float(len(samples[0])),
@@ -110,13 +110,13 @@ def client(
         g, numbers = None, {}
         if task.measure:
             numbers["loss"], g, numbers["within"] = over_all(f, w, samples)
-        drift = solver.drift(state.own, told)
+        drift = np.asarray(solver.drift(state.own, told), w.dtype)
         w_i, seconds = local_steps(solver, f, w, drift, samples, task, context, task.tau)
-        u = np.zeros(0, w.dtype)
+        u, length = np.zeros(0, w.dtype), float(solver.local.length(np.array(task.tau)))
         if solver.compression.random:
             key = round_key(task.seed, task.number, NOISE)
             u = uniforms(key, client_number(context), w)
-        m_i, posted = solver.post((w - w_i) / task.eta, task.tau, state, told, u)
+        m_i, posted = solver.post((w - w_i) / task.eta, length, state, told, u)
         m_i = np.asarray(m_i, w.dtype)
         numbers |= {
             SAMPLES: float(len(samples[0])),

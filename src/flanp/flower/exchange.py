@@ -55,12 +55,18 @@ class Exchange:
     _late: dict[str, Sent] = field(default_factory=dict)
     _resting: dict[int, float] = field(default_factory=dict)
     """Until when to leave nodes alone that let a deadline pass."""
+    _outrun: set[int] = field(default_factory=set)
+    """Nodes that were not waited for."""
 
     def overdue(self) -> set[int]:
         """Return the nodes to leave alone: a node does one task after the other."""
         self._pull({})
         now = self.time.now()
         return {node for node, until in self._resting.items() if now < until}
+
+    def outrun(self) -> set[int]:
+        """Return the nodes that are at work on what is not needed any more."""
+        return self._outrun & self.owing()
 
     def owing(self) -> set[int]:
         """Return the nodes that have not answered all messages."""
@@ -94,7 +100,8 @@ class Exchange:
         It returns when all have answered or failed, when `enough` have answered, or at the
         deadline; in a hurry, soon after half of them have answered. With fewer than `needed`
         by then it tries again: those who failed are asked anew, the others are waited for.
-        Whoever has not answered by the end is left alone for a while, unless it was a race.
+        Whoever let the deadline pass is left alone for a while; whoever was outrun, until it has
+        answered, unless it was a race.
         Bad replies are dropped and counted, never used.
         """
         self.counts["exchanges"] += 1
@@ -104,7 +111,9 @@ class Exchange:
             busy = {sent.node for sent in awaited.values()} | answers.keys()
             rest = {node: c for node, c in contents.items() if node not in busy}
             awaited |= self._push(rest, message_type)
-            self._collect(awaited, answers, deadline, read, enough, hurry)
+            # Beyond the deadline nobody is waited for but those who are needed.
+            wanted = enough if attempt == 1 else min(needed, enough or needed)
+            self._collect(awaited, answers, deadline, read, wanted, hurry)
             if len(answers) >= min(needed, enough or needed):
                 break
             log(
@@ -116,7 +125,9 @@ class Exchange:
                 self.time.sleep(min(deadline, PAUSE_SECONDS))
         for id_, sent in awaited.items():
             self._late[id_] = sent
-            if not race:
+            if enough is not None and len(answers) >= enough:
+                self._outrun |= set() if race else {sent.node}
+            elif not race:
                 self._count("late", sent.node, f"no reply within {deadline:.0f} s")
                 self._resting[sent.node] = self.time.now() + REST * deadline
         return answers
@@ -187,6 +198,7 @@ class Exchange:
                 sent = self._late.pop(id_)
                 if all(sent.node != other.node for other in self._late.values()):
                     self._resting.pop(sent.node, None)
+                    self._outrun.discard(sent.node)
                 if not reply.has_error():
                     late = Late(sent, reply.content, self.time.now() - sent.at)
                     self._came_late.append(late)

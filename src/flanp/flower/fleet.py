@@ -15,11 +15,11 @@ from flanp.engine import Reply, Roll, Round, Spent
 from flanp.flower.asking import Asking, NobodyAnswered, ServerModel
 from flanp.flower.members import Members
 from flanp.flower.replies import mean_message, measurement, shares
-from flanp.flower.wire import EVALUATE, Answer, read_metrics
+from flanp.flower.wire import EVALUATE, SERVER, Answer, read_metrics
 from flanp.measurement import Look, Measurement, Seen
 from flanp.participation import Participation
 from flanp.solvers import Step
-from flanp.trees import as_arrays
+from flanp.trees import as_arrays, leaves, rebuild
 
 Evaluate = Callable[[int, np.ndarray], dict[str, float]]
 """(rounds done, w) -> numbers by name."""
@@ -65,6 +65,8 @@ class Fleet:
         began = self._now()
         online = len(list(self.asking.exchange.grid.get_node_ids()))
         self.asking.greet(model.w, self.participation.sizes(online)[0])
+        if any(member.known for member in self.members.all):
+            self.asking.wait_for_anyone(model.w)
         if not len(self.members.present) and not any(m.known for m in self.members.all):
             raise NobodyAnswered(
                 "no node answered the probe: look at the nodes' own logs. Clients that are not "
@@ -101,7 +103,8 @@ class Fleet:
         answers: dict[int, Answer] = reply.content
         held, replies = reply.round, [*answers.values()]
         steps = dict(zip(held.active.tolist(), held.tau.tolist(), strict=True))
-        p, tau_i = shares(replies), np.array([steps[i] for i in answers], float)
+        tau_i = self.asking.solver.local.length(np.array([steps[i] for i in answers], float))
+        p = shares(replies)
         m = mean_message(replies).astype(model.w.dtype)
         step = Step(
             eta=held.eta,
@@ -154,9 +157,13 @@ class Fleet:
         return self.asking.clients.names.split(model.w)
 
     def save(self, model: ServerModel, clock: Clock) -> dict[str, np.ndarray]:
-        """Return what outlives the run: w and the clients' speeds, but not their states."""
+        """Return what outlives the run: w, the clients' speeds, and the server's state.
+
+        The latter only if there is none at the clients, which do not outlive it.
+        """
         members = json.dumps(self.members.described(clock)).encode()
-        return {"w": model.w, "members": np.frombuffer(members, np.uint8)}
+        arrays = {"w": model.w, "members": np.frombuffer(members, np.uint8)}
+        return arrays if self.asking.tracking.needed else arrays | leaves(model.server, SERVER)
 
     def load(self, arrays: dict[str, np.ndarray], clock: Clock) -> tuple[ServerModel, Clock]:
         """Return the model of `save`; the solver's states start afresh, as at a stage start."""
@@ -164,9 +171,11 @@ class Fleet:
             raise BadInput("the checkpoint is of a model with other parameters")
         saved = json.loads(arrays["members"].tobytes())
         self.members.remembered = saved["seconds per step"]
+        model = self._afresh(arrays["w"])
         if self.asking.tracking.needed:
             log(INFO, "the clients' states are gone with the old run: tracking restarts")
-        return self._afresh(arrays["w"]), clock
+            return model, clock
+        return model._replace(server=rebuild(model.server, arrays, SERVER)), clock
 
     def _afresh(self, w: np.ndarray) -> ServerModel:
         server = as_arrays(self.asking.solver.server_start(w))

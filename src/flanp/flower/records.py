@@ -19,6 +19,7 @@ from flanp.flower.replies import average_metrics
 from flanp.flower.vectors import Names
 from flanp.history import Row
 from flanp.hooks import Hook
+from flanp.metrics import RESERVED
 from flanp.run import Run
 from flanp.streams import Stream, generator
 
@@ -134,6 +135,8 @@ def server_evaluation(evaluate_fn: EvaluateFn | None, names: Names, result: Resu
 
 
 def _number(name: str, value: Any) -> float:
+    if name in RESERVED:
+        raise BadInput(f"evaluate_fn: {name!r} is a column of each history; call it otherwise")
     if not isinstance(value, int | float):
         raise BadInput(f"evaluate_fn: its {name!r} is {shown(value)}: it must be a number")
     return float(value)

@@ -1,6 +1,8 @@
 """The strategy: Algorithm 1 over Flower's nodes, in place of FedAvg."""
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,14 @@ from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from flwr.serverapp.strategy import Result
 
 from flanp.checkpoint import FILE
-from flanp.checks import BadInput
+from flanp.checks import BadInput, calling
 from flanp.clock import Clock
 from flanp.flower.asking import Asking, NobodyAnswered
 from flanp.flower.clients import FlanpClients, PlainClients
 from flanp.flower.exchange import Exchange
 from flanp.flower.fleet import Fleet
 from flanp.flower.members import Members
+from flanp.flower.naming import told
 from flanp.flower.plain import PLAIN, OwnTraining
 from flanp.flower.records import Counts, EvaluateFn, Log, Results, server_evaluation
 from flanp.flower.timing import Deadlines, Time, WallTime
@@ -97,6 +100,8 @@ class Flanp(FlowerFedAvg):
             log(WARNING, "FLANP decides who trains: fraction_train, min_train_nodes are not used")
         self.method = check_is("method", method, Method, ". Give it as flanp.Method(solver)")
         self.plain = isinstance(method.solver, OwnTraining)
+        if self.plain and method.work == Method(method.solver).work:  # where nothing was said
+            self.method = replace(method, work=PLAIN.work)
         self._check_method(fedavg)
         self.metrics = {str(name): higher for name, higher in dict(metrics or {}).items()}
         self.target = None if target is None else Target.of(target, self.metrics)
@@ -127,7 +132,12 @@ class Flanp(FlowerFedAvg):
             raise BadInput(f"{', '.join(sorted(theirs))}: only for plain clients, without a solver")
         if plain and self.method.work != PLAIN.work:
             raise BadInput("plain clients decide on their local steps: `work` needs a solver")
-        check_solver(self.method.solver)
+        solver = self.method.solver
+        if plain and (solver.compression.shortens or solver.local != PLAIN.solver.local):
+            raise BadInput("plain clients do not compress, and step as they do: a solver is needed")
+        check_solver(solver)
+        with calling(f"{type(solver).__name__} on the wire", "its fields must be numbers or texts"):
+            json.dumps(told(solver))
 
     def summary(self) -> None:
         """Log the method."""
@@ -215,7 +225,8 @@ class Flanp(FlowerFedAvg):
             tracking=Tracking(needed=bool(leaves(solver.join(w_0)))),
             solver=solver,
             work=work,
-            deadlines=Deadlines(self.method.patience.limits(1).deadline, timeout),
+            patience=self.method.patience,
+            deadlines=Deadlines(timeout),
         )
 
     def _wait_for_nodes(self, grid: Grid, timeout: float) -> None:

@@ -39,16 +39,21 @@ class WallTime:
 class Deadlines:
     """How many seconds the clients get."""
 
-    given: float = math.inf
-    """What the method says."""
     longest: float = FIRST_DEADLINE
 
     def first(self) -> float:
         """Return the deadline while nothing is known."""
-        return min(self.given if math.isfinite(self.given) else FIRST_DEADLINE, self.longest)
+        return min(FIRST_DEADLINE, self.longest)
 
-    def of_round(self, expected: float) -> float:
-        """Return the deadline where the slowest participant should need so long."""
-        if math.isfinite(self.given) or not math.isfinite(expected):
+    def of_round(self, expected: float, given: float) -> float:
+        """Return the deadline of a round.
+
+        Args:
+            expected: what the slowest participant should need.
+            given: the method's own deadline, if that is finite.
+        """
+        if math.isfinite(given):
+            return min(given, self.longest)
+        if not math.isfinite(expected):
             return self.first()
         return min(max(LEAST_DEADLINE, PATIENCE * expected), self.longest)

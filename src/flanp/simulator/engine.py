@@ -43,7 +43,9 @@ class Simulator:
         self.machine = Machine(problem, data, solver, world.ranking, **options)
         self.world, self.s = world, data.s
         self._roll = Roll(self.machine.everyone, self.s)
-        self._message_bytes = solver.compression.bytes(self.machine.layout.size)
+        self._message_bytes = solver.compression.bytes(
+            self.machine.layout.size, np.dtype(self.machine.precision).itemsize
+        )
 
     @property
     def metrics(self) -> dict[str, bool | None]:
@@ -70,27 +72,25 @@ class Simulator:
         """See who answers in time; the work itself is done when the reply is applied."""
         active, tau = round_.active, round_.tau
         T = self.world.seconds(round_.number)[active]
-        work = tau * T
-        begins = _delays(model.under_way, round_)
+        work, begins = tau * T, _delays(model.under_way, round_)
         arrivals = begins + work
         seconds = round_.ends.of(arrivals)
-        lost = np.zeros(len(active))
         late, under_way = _divided(model.under_way, round_.at + seconds)
-        in_time = arrivals <= seconds
+        lost, in_time = np.minimum(begins, seconds), arrivals <= seconds
         if not in_time.all():
             for i in np.flatnonzero(~in_time & (begins < seconds)):
-                until = round_.at + float(arrivals[i])
-                under_way += (Late(int(active[i]), round_.number, until, int(tau[i]), round_.eta),)
-            work, lost = np.where(in_time, work, 0.0), np.where(in_time, 0.0, seconds)
+                until, task = round_.at + float(arrivals[i]), (int(tau[i]), round_.eta, float(T[i]))
+                under_way += (Late(int(active[i]), round_.number, until, *task),)
+            work, lost = np.where(in_time, work, 0.0), np.where(in_time, lost, seconds)
             active, tau, T = active[in_time], tau[in_time], T[in_time]
         return Reply(
             round=round_,
             answered=active,
             seconds=seconds,
             spent=Spent(work, np.zeros(len(work)), lost),
-            seen=self.look(model, round_.active, look),
-            sent=len(active) * self._message_bytes,
-            heard=self._reports(active, T),
+            seen=self.look(model, active, look),
+            sent=(len(active) + len(late)) * self._message_bytes,
+            heard=self._reports(active, T, late),
             late=late,
             content=Content(tau, under_way),
         )
@@ -145,10 +145,11 @@ class Simulator:
         with self.machine.running():
             return load_arrays(arrays, self.start(), clock, self.machine.place)
 
-    def _reports(self, clients: np.ndarray, T: np.ndarray) -> Heard:
+    def _reports(self, clients: np.ndarray, T: np.ndarray, late: tuple[Late, ...]) -> Heard:
         if self.world.known:
             return ()
-        return tuple(zip(clients.tolist(), T.tolist(), strict=True))
+        in_time = zip(clients.tolist(), T.tolist(), strict=True)
+        return (*((each.client, each.T) for each in late), *in_time)
 
 
 def _delays(under_way: tuple[Late, ...], round_: Round) -> np.ndarray:

@@ -21,6 +21,7 @@ from flanp.simulator.probing import (
     Computing,
     check_problem,
     check_range,
+    check_traceable,
     condensed,
     first_params,
     minimiser,
@@ -110,6 +111,7 @@ class Machine:
             )
             sizes = StepSizes(*np.array([solver.eta, solver.gamma], precision))
             self._sizes = jax.device_put(sizes, place.everywhere)
+            check_traceable(solver, self.layout.size, precision)
             self._require_room(data.N)
             self._shard = place.deal(data)
             self._evaluation = Evaluation(metrics, self.layout, place.mesh)
@@ -131,11 +133,8 @@ class Machine:
     def start(self) -> Model:
         """Return the start model."""
         with self.running():
-            joined = jax.eval_shape(self.solver.join, self.start_w)
-            w = self.start_w
-            server = jax.eval_shape(self.solver.server_start, w)
-            _, posted = jax.eval_shape(self.solver.post, w, 1, joined, self.solver.tell(server), w)
-            clients, inbox = (self._for_each_client(tree) for tree in (joined, posted))
+            clients, inbox = jax.eval_shape(self._first_posts, self.start_w)
+            clients, inbox = self._for_each_client(clients), self._for_each_client(inbox)
             return self.restart(Model(self.start_w, (), clients, inbox))
 
     def restart(self, model: Model) -> Model:
@@ -189,8 +188,9 @@ class Machine:
 
         with self.running():
             tau = np.array([task.tau for task in tasks])
+            length, ones = self.solver.local.length(tau), np.ones(len(tasks))
             seats = jax.device_put(
-                self.place.seats(clients, tau, np.ones(len(tasks)), chunk), self.place.on_clients
+                self.place.seats(clients, tau, length, ones, chunk), self.place.on_clients
             )
             servers = [self.solver.tell(past[task.number][1]) for task in tasks]
             messages = rounds.work(
@@ -235,6 +235,11 @@ class Machine:
         with self.running():
             return self.layout.unravel(model.w)
 
+    def _first_posts(self, w: jax.Array) -> tuple[Tree, Tree]:
+        """Return what clients keep at the start, and what of a round until its mean is known."""
+        client, told = self.solver.join(w), self.solver.tell(self.solver.server_start(w))
+        return client, self.solver.post(w, 1, client, told, w)[1]
+
     def _for_each_client(self, tree: Tree) -> Tree:
         return jax.tree.map(
             lambda a: jnp.zeros((self.place.rows, *a.shape), a.dtype, device=self.place.on_clients),
@@ -245,15 +250,15 @@ class Machine:
         self, answered: np.ndarray, tau: np.ndarray, eta: float, gamma: float, pool: float
     ) -> Tree:
         S = self.s[answered].sum()
-        p = self.s[answered] / S
+        p, length = self.s[answered] / S, self.solver.local.length(tau)
         step = Step(
             eta=eta,
             gamma=gamma,
-            tau_mean=p @ tau,
-            tau_harmonic=1 / (p / tau).sum(),
+            tau_mean=p @ length,
+            tau_harmonic=1 / (p / length).sum(),
             share=S / pool,
         )
-        seats = self.place.seats(answered, tau, p, self.program.chunk)
+        seats = self.place.seats(answered, tau, length, p, self.program.chunk)
         return (
             jax.device_put(seats, self.place.on_clients),
             jax.device_put(Step(*np.array(step, self.precision)), self.place.everywhere),

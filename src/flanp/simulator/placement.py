@@ -12,7 +12,6 @@ from flanp.data.federated import FederatedData, pad_rows
 from flanp.simulator.measuring import Covered
 from flanp.simulator.program import CLIENTS, Shard
 from flanp.simulator.rounds import Seats
-from flanp.trees import Tree
 
 PATIENCE = (
     "--xla_cpu_collective_call_warn_stuck_timeout_seconds=604800",
@@ -69,15 +68,19 @@ class Placement:
         """Return the type that an array has on the devices."""
         return self.precision if np.issubdtype(a.dtype, np.floating) else np.dtype(np.int32)
 
-    def seats(self, clients: np.ndarray, tau: np.ndarray, p: np.ndarray, chunk: int) -> Seats:
+    def seats(
+        self, clients: np.ndarray, tau: np.ndarray, length: np.ndarray, p: np.ndarray, chunk: int
+    ) -> Seats:
         """Say which slots of which device work, how many steps they do, and with what weight."""
-        return Seats(*self._spread(clients, (tau, np.int32), (p, self.precision), chunk))
+        steps = tau.astype(np.int32), length.astype(self.precision)
+        return Seats(*self._spread(clients, chunk, *steps, p.astype(self.precision)))
 
     def covered(
         self, clients: np.ndarray, active: np.ndarray, s: np.ndarray, chunk: int
     ) -> Covered:
         """Say which slots of which device a measurement covers, and who of them is active."""
-        return Covered(*self._spread(clients, (active, np.int32), (s, self.precision), chunk))
+        inside = active.astype(np.int32)
+        return Covered(*self._spread(clients, chunk, inside, s.astype(self.precision)))
 
     def at_seats(self, clients: np.ndarray, values: np.ndarray, chunk: int) -> np.ndarray:
         """Return one row for each seat, on each device, of values by client."""
@@ -93,16 +96,14 @@ class Placement:
             values[mine] = rows[d, : len(mine)]
         return values
 
-    def _spread(self, clients: np.ndarray, first: Tree, second: Tree, chunk: int) -> list[Any]:
-        shape = (self.D, self._room(chunk))
-        slot = np.full(shape, self.slots, np.int32)
-        a, b = np.zeros(shape, first[1]), np.zeros(shape, second[1])
+    def _spread(self, clients: np.ndarray, chunk: int, *columns: np.ndarray) -> list[Any]:
+        """Return the slots, the columns and the number of some clients by device."""
+        slot = np.full((self.D, self._room(chunk)), self.slots, np.int32)
         count = np.zeros(self.D, np.int32)
         for d, mine in enumerate(self._by_device(clients)):
-            count[d] = n = len(mine)
-            slot[d, :n] = self._rank[clients[mine]] // self.D
-            a[d, :n], b[d, :n] = first[0][mine], second[0][mine]
-        return [slot, a, b, count]
+            count[d] = len(mine)
+            slot[d, : len(mine)] = self._rank[clients[mine]] // self.D
+        return [slot, *(self.at_seats(clients, column, chunk) for column in columns), count]
 
     def _by_device(self, clients: np.ndarray) -> list[np.ndarray]:
         """Return for each device which of some clients are there, fastest first."""

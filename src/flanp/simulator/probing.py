@@ -12,10 +12,11 @@ import numpy as np
 from flanp.checks import MOST_WHOLE, BadInput, calling
 from flanp.data.federated import FederatedData, largest
 from flanp.metrics import Metric
-from flanp.parts import check_is
+from flanp.parts import check_is, with_values
 from flanp.problems import Custom, Params, Problem
 from flanp.simulator.layout import Layout
 from flanp.simulator.program import summed_loss
+from flanp.solvers import Solver, Step
 from flanp.trees import Tree
 
 TRACEABLE = "It is traced by JAX: no float(), int() or `if` on values that it computes"
@@ -30,6 +31,32 @@ def check_range(data: FederatedData, precision: str) -> None:
                 f"the data holds {largest(a):g}, beyond {precision}: scale it, or set "
                 'precision = "float64"'
             )
+
+
+def check_traceable(solver: Solver, size: int, precision: str) -> None:
+    """Refuse a solver that NumPy can run, but JAX cannot trace."""
+    kind, w = type(solver).__name__, jax.ShapeDtypeStruct((size,), precision)
+    number = jax.ShapeDtypeStruct((), precision)
+    sizes = jax.ShapeDtypeStruct((2,), precision)
+
+    def traced(method: str, *args: Tree) -> Tree:
+        def call(sizes: jax.Array, *args: Tree) -> Tree:
+            with_sizes = with_values(solver, eta=sizes[0], gamma=sizes[1])
+            return getattr(with_sizes, method)(*args)
+
+        advice = "it is traced by JAX: no float(), no `if` on eta or on arrays, no NumPy functions"
+        with calling(f"{kind}.{method}", f"{advice}; see xp = w.__array_namespace__()"):
+            return jax.eval_shape(call, sizes, *args)
+
+    step = Step(number, number, number, number, number)
+    server, client = traced("server_start", w), traced("join", w)
+    told = traced("tell", server)
+    drift = traced("drift", client.own, told)
+    traced("direction", w, drift, w, w)
+    traced("message", w, number, client.own, told)
+    m_i, posted = traced("post", w, number, client, told, w)
+    traced("settle", client, told, posted, m_i, step)
+    traced("server_step", w, server, m_i, step)
 
 
 def first_params(problem: Problem, key: jax.Array, data: FederatedData) -> Params:

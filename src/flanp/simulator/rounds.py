@@ -21,6 +21,8 @@ class Seats(NamedTuple):
     slot: jax.Array
     tau: jax.Array
     """Local steps."""
+    length: jax.Array
+    """How many plain steps they come to."""
     p: jax.Array
     """Weight in the mean."""
     clients: jax.Array
@@ -32,6 +34,7 @@ class Chunk(NamedTuple):
     i: jax.Array
     """(C,): their slots."""
     tau: jax.Array
+    length: jax.Array
     w: jax.Array
     """(C, P): the models that they start from."""
     eta: jax.Array
@@ -88,8 +91,8 @@ def round_(
 
         def work(j: jax.Array, carry: tuple[jax.Array, Tree]) -> tuple[jax.Array, Tree]:
             m, inbox = carry
-            i, tau, p = (lax.dynamic_slice_in_dim(a, j * C, C) for a in seats[:3])
-            chunk = Chunk(i, tau, starts, step.eta, *keys)
+            i, tau, length, p = (lax.dynamic_slice_in_dim(a, j * C, C) for a in seats[:4])
+            chunk = Chunk(i, tau, length, starts, step.eta, *keys)
             m_i, posted = local_work(program, solver, rows(clients, i), told, shard, chunk)
             return m + p @ m_i, jax.tree.map(lambda a, b: a.at[i].set(b), inbox, posted)
 
@@ -151,11 +154,11 @@ def work(
 
         def some(j: jax.Array, messages: jax.Array) -> jax.Array:
             here = partial(lax.dynamic_slice_in_dim, start_index=j * C, slice_size=C)
-            i, tau, w, server, length, number = jax.tree.map(
-                here, (seats.slot, seats.tau, starts, servers, eta, numbers)
+            i, tau, length, w, server, eta_i, number = jax.tree.map(
+                here, (seats.slot, seats.tau, seats.length, starts, servers, eta, numbers)
             )
             keys = [round_keys(key, use, number) for use in (ORDER, NOISE)]
-            chunk = Chunk(i, tau, w, length[:, None], *keys)
+            chunk = Chunk(i, tau, length, w, eta_i[:, None], *keys)
             m_i, _ = local_work(
                 program, solver, rows(clients, i), server, shard, chunk, server_axis=0
             )
@@ -191,7 +194,7 @@ def local_work(
     if solver.compression.random:
         u = jax.vmap(uniforms)(chunk.noise_keys, shard.number[chunk.i], Delta_i)
     post = jax.vmap(solver.post, in_axes=(0, 0, 0, server_axis, 0))
-    return post(Delta_i, jnp.maximum(chunk.tau, 1), client, server, u)
+    return post(Delta_i, jnp.maximum(chunk.length, 1), client, server, u)
 
 
 def local_steps(

@@ -1,10 +1,12 @@
 """A simulated model as named arrays, and back."""
 
 import math
+from dataclasses import replace
 
 import jax
 import numpy as np
 
+from flanp.checks import BadInput
 from flanp.clock import MEMORY, Clock
 from flanp.engine import Late
 from flanp.simulator.machine import Model
@@ -45,6 +47,13 @@ def load_arrays(
     def everywhere(a: np.ndarray) -> jax.Array:
         return jax.device_put(a, place.everywhere)
 
+    needed = {"w", *leaves(start.server, SERVER), *leaves(start.clients, CLIENTS)}
+    if not needed <= arrays.keys():
+        raise BadInput(
+            f"the checkpoint lacks {sorted(needed - arrays.keys())}: it is of a solver with "
+            "another state. Start anew, or take the solver that it was made with"
+        )
+
     def server(prefix: str) -> Tree:
         named = leaves(start.server, prefix)
         return rebuild(start.server, {name: everywhere(arrays[name]) for name in named}, prefix)
@@ -55,18 +64,17 @@ def load_arrays(
         filled[place.row_of_client] = arrays[name]
         rows[name] = jax.device_put(filled, place.on_clients)
     late = arrays.get(LATE, np.zeros((0, len(Late._fields))))
-    under_way = tuple(Late(int(i), int(q), t, int(tau), eta) for i, q, t, tau, eta in late.tolist())
+    under_way = tuple(
+        Late(int(i), int(q), t, int(tau), eta, T) for i, q, t, tau, eta, T in late.tolist()
+    )
     past = {
         q: (everywhere(arrays[f"{PAST}.{q}.w"]), server(f"{PAST}.{q}.{SERVER}"))
         for q in sorted({late.number for late in under_way})
     }
     if REPORTS in arrays:
-        heard = {
-            int(i): tuple(v for v in reports if not math.isnan(v))
-            for i, *reports in arrays[REPORTS].tolist()
-        }
-        order = arrays.get(ORDER)
-        clock = Clock(clock.time, None, heard, order)
+        for i, *reports in arrays[REPORTS].tolist():
+            clock = clock.hearing([(int(i), v) for v in reports if not math.isnan(v)])
+        clock = replace(clock, order=arrays.get(ORDER))
     model = start._replace(
         w=everywhere(arrays["w"]),
         server=server(SERVER),

@@ -71,6 +71,8 @@ def prepare(
     if isinstance(data, Source):
         data = data.loaded(seed)
     measured = (*problem.metrics, *check_is("metrics", tuple(metrics), tuple[Metric, ...]))
+    if metrics and data.test is None:
+        raise BadInput("metrics: the data has no held-out rows to measure them on; see `test`")
     method = check_method(method, problem, data)
     T = speeds.seconds_of(data.ids, generator(seed, Stream.SPEEDS))
     world = World(T, speeds.jitter, speeds.known, seed)

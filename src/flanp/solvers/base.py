@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,8 @@ class Step(NamedTuple):
     gamma: Number
     """The server's step size, gamma_n."""
     tau_mean: Number
-    """sum_i p_i tau_i over the participants; p_i is client i's share of their samples."""
+    """sum_i p_i tau_i over the participants; p_i is client i's share of their samples, tau_i its
+    steps or, with momentum, as many plain steps as they come to."""
     tau_harmonic: Number
     """1 / sum_i (p_i / tau_i) over the participants."""
     share: Number
@@ -78,6 +79,9 @@ class Solver(Part):
     compression: Compression = field(default=Exact(), kw_only=True)
     """What becomes of messages on their way."""
 
+    remembers: ClassVar[bool] = False
+    """Whether the clients' state makes up for what a message leaves out, as DIANA's h_i does."""
+
     @property
     def pull(self) -> float:
         """Return how strongly local steps are drawn back to w."""
@@ -115,7 +119,10 @@ class Solver(Part):
         return g
 
     def message(self, Delta_i: Vector, tau_i: Number, client: Tree, server: Tree) -> Vector:
-        """Return m_i, what client i sends after tau_i local steps."""
+        """Return m_i, what client i sends after tau_i local steps.
+
+        With momentum tau_i is as many plain steps as the client's steps come to.
+        """
         del tau_i, client, server
         return Delta_i
 
@@ -130,13 +137,17 @@ class Solver(Part):
 
     def join(self, w: Vector) -> ClientState:
         """Return all that a client keeps at the start of a stage."""
-        return ClientState(self.client_start(w), self.compression.start(w))
+        error = () if self.remembers else self.compression.start(w)
+        return ClientState(self.client_start(w), error)
 
     def post(
         self, Delta_i: Vector, tau_i: Number, client: ClientState, server: Tree, u: Vector
     ) -> tuple[Vector, Posted]:
         """Return a client's message as it arrives, and what the client keeps of the round."""
         message = self.message(Delta_i, tau_i, client.own, server)
+        if self.remembers:  # what is not sent now is in the next difference, too
+            m_i, _ = self.compression.send(message, self.compression.start(message), u)
+            return m_i, Posted(m_i, ())
         m_i, error = self.compression.send(message, client.error, u)
         return m_i, Posted(m_i if leaves(client.own) else (), error)
 

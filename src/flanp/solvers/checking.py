@@ -13,7 +13,7 @@ SIZE = 6
 def check_solver(solver: Solver) -> None:
     """Refuse a solver that the engines could not use, after one round of a tiny model by hand."""
     kind = type(solver).__name__
-    with calling(f"hash({kind})", f"{kind} must be hashable: freeze its dataclass"):
+    with calling(f"hash({kind})", f"{kind} must be hashable: a frozen dataclass without lists"):
         hash(solver)
     rng = np.random.default_rng(0)
     w, g, w_i, Delta, u = rng.random((5, SIZE), np.float32)
@@ -38,7 +38,13 @@ def check_solver(solver: Solver) -> None:
     with calling(f"{kind}.message", expected):
         message = np.asarray(solver.message(Delta, 2, client.own, told))
     _has_shape(f"{kind}.message", message, ((SIZE,),))
-    compression = f"{type(solver.compression).__name__}.send"
+    name = type(solver.compression).__name__
+    if solver.compression.biased and leaves(client.own) and not solver.remembers:
+        raise BadInput(
+            f"compression = {name}: {kind} keeps a state at the clients, which messages that lag "
+            "behind lead astray: use QSGD, or FedAvg, FedNova, FedProx, FedOpt or DIANA"
+        )
+    compression = f"{name}.send"
     with calling(compression, "it must take (x, error, u) and return a vector and what is left"):
         m_i, posted = solver.post(Delta, 2, client, told, u)
     _has_shape(compression, np.asarray(m_i), ((SIZE,),))
@@ -96,9 +102,13 @@ def _has_shape(name: str, value: np.ndarray, shapes: tuple[tuple[int, ...], ...]
 
 
 def _same_form(name: str, before: Tree, after: Tree) -> None:
-    shapes = [{part: np.shape(a) for part, a in leaves(tree).items()} for tree in (before, after)]
-    if shapes[0] != shapes[1]:
+    forms = [{p: _form(a) for p, a in leaves(as_arrays(tree)).items()} for tree in (before, after)]
+    if forms[0] != forms[1]:
         raise BadInput(
-            f"{name} returned a state of arrays {shapes[1]}; it began as {shapes[0]}, and must "
-            "keep their names and shapes"
+            f"{name} returned a state of arrays {forms[1]}; it began as {forms[0]}, and must keep "
+            "their names, shapes and kinds of numbers"
         )
+
+
+def _form(a: np.ndarray) -> str:
+    return f"{'whole' if a.dtype.kind in 'iu' else 'float'}{list(a.shape)}"

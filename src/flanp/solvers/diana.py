@@ -19,7 +19,8 @@ class DIANA(Solver):
     As the memories come to know the gradients at the minimiser, the differences vanish, and
     with them the noise of the compression. With tau = 1 this is DIANA as published; without
     compression it is gradient descent on the mean. With tau > 1 the mean of a client's
-    directions takes the gradient's place.
+    directions takes the gradient's place. With top-k, whose errors the memories make up for, it is
+    EF21 (Richtarik et al., NeurIPS 2021).
 
     Reference: Mishchenko et al., Distributed Learning with Compressed Gradient Differences,
     arXiv:1901.09269.
@@ -27,6 +28,8 @@ class DIANA(Solver):
     >>> DIANA(eta=0.1).message(Delta_i=30.0, tau_i=10, client=1.0, server=0.0)
     2.0
     """
+
+    remembers = True
 
     alpha: Annotated[float, Within(0, 1, above=True)] | None = None
     """How fast the memories learn; 1 / (1 + omega) of the compression if left out."""

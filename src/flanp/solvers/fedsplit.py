@@ -44,8 +44,8 @@ class FedSplit(Solver):
         return g + (w_i - (2 * w - drift)) / self.s
 
     def server_step(self, w: Vector, server: Tree, m: Vector, step: Step) -> tuple[Vector, Tree]:
-        """Return the mean of z_i, w - 2 eta gamma mean(Delta_i)."""
-        return w - 2 * step.eta * step.gamma * m, server
+        """Return the mean of all z_i, w - 2 eta gamma share mean(Delta_i)."""
+        return w - 2 * step.eta * step.gamma * step.share * m, server
 
     def client_step(self, client: Tree, server: Tree, m_i: Vector, m: Vector, step: Step) -> Tree:
         """Return z_i - 2 eta gamma Delta_i."""
