@@ -103,6 +103,8 @@ def configuration(family, name, field, value):
     elif family == "split":
         parts["data"]["split"] = {"name": name, field: value}
     elif family in ("schedule", "local", "compression"):
+        if name == "TopK":  # which solvers with a state at the clients refuse
+            parts["solver"]["name"] = "FedAvg"
         parts["solver"][family] = {"name": name, **REQUIRED.get(name, {}), field: value}
     else:
         lines += [f"{field} = {toml(value)}"]

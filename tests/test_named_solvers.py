@@ -71,9 +71,9 @@ def test_each_comes_near_the_minimiser(solver, participation):
 @pytest.mark.parametrize("solver", NAMED, ids=name)
 def test_each_resumes_bit_for_bit(solver, tmp_path):
     def simulation(**options):
-        method = Method(solver, Growing(n0=2), FixedRounds(3), Equal(tau=3, batch=6))
-        data = from_clients(linear_clients(5))
-        return prepare(LinearRegression(), data, method, **options)
+        method = Method(solver, Growing(n0=2), FixedRounds(3), Equal(tau=4))
+        data = from_clients(linear_clients(7))  # as `run` has them: one compilation for both
+        return prepare(LinearRegression(), data, method, precision="float64", **options)
 
     whole = simulation()
     whole.to_the_end()
