@@ -80,4 +80,5 @@ class Clock:
         """Return the clock so many seconds later."""
         if seconds == 0:
             return self
-        return replace(self, time=self.time + seconds)
+        time = self.time + seconds  # written out for speed: each round does it
+        return Clock(time, self.given, self.reports, self.medians, self.order)

@@ -61,7 +61,8 @@ class Spent(NamedTuple):
         """Return the mean share of a round of so many seconds that was spent waiting."""
         if seconds <= 0:
             return 0.0
-        return max(0.0, 1 - float((self.work + self.transfer + self.lost).mean()) / seconds)
+        busy = self.work + self.transfer + self.lost
+        return max(0.0, 1 - float(busy.sum()) / len(busy) / seconds)
 
 
 class Reply(NamedTuple):

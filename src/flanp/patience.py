@@ -27,8 +27,10 @@ class Ends(NamedTuple):
         >>> Ends(enough=3, deadline=2.5, least=1).of(np.array([1.0, 9.0, 2.0]))
         2.5
         """
-        by_then = min(self.deadline, _arrival(seconds, self.enough))
-        return max(by_then, _arrival(seconds, self.least))
+        least = _arrival(seconds, self.least)
+        if self.enough == self.least:
+            return least
+        return max(least, min(self.deadline, _arrival(seconds, self.enough)))
 
 
 def _arrival(seconds: np.ndarray, k: int) -> float:

@@ -76,7 +76,8 @@ class Simulator:
         arrivals = begins + work
         seconds = round_.ends.of(arrivals)
         late, under_way = _divided(model.under_way, round_.at + seconds)
-        lost, in_time = np.minimum(begins, seconds), arrivals <= seconds
+        lost = np.minimum(begins, seconds) if model.under_way else begins
+        in_time = arrivals <= seconds
         if not in_time.all():
             for i in np.flatnonzero(~in_time & (begins < seconds)):
                 until, task = round_.at + float(arrivals[i]), (int(tau[i]), round_.eta, float(T[i]))

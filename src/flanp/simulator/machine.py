@@ -283,7 +283,7 @@ class Machine:
         """Refuse a model whose states at the clients this machine cannot hold."""
         w = jax.ShapeDtypeStruct((self.layout.size,), self.precision)
         numbers = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(self.solver.join, w)))
-        # States, messages, and what XLA copies of both (benchmarks/round.py: 3.6 in all).
+        # States, messages, and what XLA copies of both (benchmarks/round.py: 2.7 in all).
         needed = np.dtype(self.precision).itemsize * (4.0 * N * numbers + 10.0 * self.layout.size)
         what = f"clients = {N} of a model with {self.layout.size:,} parameters (see dim or widths)"
         require_room(needed, what, N, "clients")

@@ -21,6 +21,8 @@ from flanp.flower.local.leftovers import kill_all, signal_group
 CONNECTION = "flanp"
 READY_SECONDS = 120.0
 GRACE_SECONDS = 8.0
+ATTEMPTS, PAUSE_SECONDS = 3, 2.0
+"""How often Flower's commands are tried, and how long to wait in between."""
 
 
 class DeploymentFailed(RuntimeError):
@@ -157,19 +159,26 @@ class Deployment:
         return (self.folder / "logs" / f"{name}.log").read_text("utf-8", "replace")
 
     def flwr(self, *arguments: str) -> str:
-        """Run a command of Flower's and return its output."""
-        done = subprocess.run(
-            [self._command("flwr"), *arguments],
-            env=self.environment,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
+        """Run a command of Flower's and return its output.
+
+        On a busy machine it may give up before a SuperLink that is there answers: it is tried again.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            done = subprocess.run(
+                [self._command("flwr"), *arguments],
+                env=self.environment,
+                cwd=self.folder,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode == 0:
+                return done.stdout
             words = (done.stderr or done.stdout).strip()
-            raise DeploymentFailed(f"flwr {' '.join(arguments[:2])}: {words}")
-        return done.stdout
+            if "unavailable" not in words or attempt == ATTEMPTS:
+                break
+            time.sleep(PAUSE_SECONDS)
+        raise DeploymentFailed(f"flwr {' '.join(arguments[:2])}: {words}")
 
     def kill(self, name: str) -> None:
         """Kill a process and its group at once, as a power cut would."""
