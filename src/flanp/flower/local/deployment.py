@@ -161,7 +161,7 @@ class Deployment:
     def flwr(self, *arguments: str) -> str:
         """Run a command of Flower's and return its output.
 
-        On a busy machine it may give up before a SuperLink that is there answers: it is tried again.
+        On a busy machine it may give up on a SuperLink that is there: it is tried again.
         """
         for attempt in range(1, ATTEMPTS + 1):
             done = subprocess.run(
