@@ -1,9 +1,11 @@
 """Observers of a run: what shows it, saves it, or reports it elsewhere."""
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flanp.checks import BadInput, first_line
 from flanp.ended import Ended, Reason
 from flanp.history import Row
 
@@ -60,3 +62,24 @@ class Checkpointer(Hook):
             return
         run.save(self.folder)
         run.save_params(self.folder)
+
+
+def tell(hooks: Iterable[Hook], event: str, run: "AnyRun", *what: Any) -> None:
+    """Tell all hooks of an event, then raise what the first one of them raised."""
+    failures: list[Exception] = []
+    for hook in hooks:
+        try:
+            getattr(hook, event)(run, *what)
+        except Exception as error:
+            ours = type(hook).__module__.startswith("flanp.")
+            if ours and isinstance(error, BadInput | OSError):
+                failures.append(error)
+                continue
+            failed = BadInput(
+                f"the hook {type(hook).__name__}.{event} failed ({first_line(error)}): mend it, "
+                "or run without it"
+            )
+            failed.__cause__ = error
+            failures.append(failed)
+    if failures:
+        raise failures[0]

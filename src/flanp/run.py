@@ -20,7 +20,7 @@ from flanp.ended import Ended, Reason
 from flanp.engine import Engine, M
 from flanp.files import write_atomically
 from flanp.history import History, Row
-from flanp.hooks import Hook
+from flanp.hooks import Hook, tell
 from flanp.interrupts import uninterrupted
 from flanp.limits import LIMITS, Limits
 from flanp.measurement import Look, Seen
@@ -199,24 +199,7 @@ class Run(Generic[M]):
         self._tell("on_end", self.history.ended)
 
     def _tell(self, event: str, *what: Any) -> None:
-        """Tell all hooks of an event, then raise what the first one of them raised."""
-        failures: list[Exception] = []
-        for hook in self.hooks:
-            try:
-                getattr(hook, event)(self, *what)
-            except Exception as error:
-                ours = type(hook).__module__.startswith("flanp.")
-                if ours and isinstance(error, BadInput | OSError):
-                    failures.append(error)
-                    continue
-                failed = BadInput(
-                    f"the hook {type(hook).__name__}.{event} failed ({first_line(error)}): mend "
-                    "it, or run without it"
-                )
-                failed.__cause__ = error
-                failures.append(failed)
-        if failures:
-            raise failures[0]
+        tell(self.hooks, event, self, *what)
 
     def _resume(self, folder: Path) -> None:
         note, arrays, self.history.rows = load_checkpoint(folder, self.about)
