@@ -81,9 +81,9 @@ def flanp(
         eta_n, gamma_n = method.solver.step_sizes(stage)
         S_n = float(roll.s[method.participation.drawn_from(n, ranking)].sum())
         while (wish := watch(state)) is not None:
-            active, tau = planned(method, n, state, roll, seed)
-            ends = method.patience.limits(len(active))
             T, now = state.clock.T(len(roll.s)), state.clock.time
+            active, tau = planned(method, n, state, roll.s, T, seed)
+            ends = method.patience.limits(len(active))
             round_ = Round(state.rounds, active, tau, eta_n, gamma_n, S_n, now, T, ends)
             reply, accurate, memory = judged(engine, method, stage, state, round_, wish)
             yield Moment(state, stage, reply and reply.seen, accurate)
@@ -109,13 +109,12 @@ def called(engine: Engine[M], state: State[M]) -> tuple[Roll, State[M]]:
 
 
 def planned(
-    method: Method, n: int, state: State[M], roll: Roll, seed: int
+    method: Method, n: int, state: State[M], s: np.ndarray, T: np.ndarray, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return who takes part in the next round, and how many steps each does."""
     rng = generator(seed, Stream.PARTICIPATION, state.rounds)
     active = method.participation.participants(n, state.clock.ranking, rng)
-    T = state.clock.T(len(roll.s))
-    return active, method.work.local_steps(T[active], roll.s[active])
+    return active, method.work.local_steps(T[active], s[active])
 
 
 def judged(

@@ -100,6 +100,12 @@ class calling:
             raise BadInput(reason) from error
 
 
+def is_ours(thing: object) -> bool:
+    """Whether a class, or an object's class, is flanp's own and not a user's."""
+    cls = thing if isinstance(thing, type) else type(thing)
+    return cls.__module__.startswith("flanp.")
+
+
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out, Python's or XLA's."""
     return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in first_line(error)

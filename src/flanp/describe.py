@@ -3,6 +3,8 @@
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from flanp.checks import is_ours
+
 
 def describe(part: Any) -> dict[str, Any]:
     """Return a part's name and parameters.
@@ -12,8 +14,7 @@ def describe(part: Any) -> dict[str, Any]:
     {'name': 'FastestK', 'k': 3}
     """
     parameters = {f.name: _plain(getattr(part, f.name)) for f in fields(part)} if _is(part) else {}
-    module = type(part).__module__
-    home = {} if module.startswith("flanp.") else {"module": module}
+    home = {} if is_ours(part) else {"module": type(part).__module__}
     return {"name": type(part).__name__, **home, **parameters}
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flanp.checks import BadInput, first_line
+from flanp.checks import BadInput, first_line, is_ours
 from flanp.ended import Ended, Reason
 from flanp.history import Row
 
@@ -71,8 +71,7 @@ def tell(hooks: Iterable[Hook], event: str, run: "AnyRun", *what: Any) -> None:
         try:
             getattr(hook, event)(run, *what)
         except Exception as error:
-            ours = type(hook).__module__.startswith("flanp.")
-            if ours and isinstance(error, BadInput | OSError):
+            if is_ours(hook) and isinstance(error, BadInput | OSError):
                 failures.append(error)
                 continue
             failed = BadInput(

@@ -21,6 +21,11 @@ class Stream(IntEnum):
     PROBE = 8
 
 
+ORDER, NOISE = 1, 2
+"""What the keys of a client's rounds are for: its order of samples, its compression's numbers.
+The simulator and the clients on real machines make the same ones."""
+
+
 def generator(seed: int, stream: Stream, *more: int) -> np.random.Generator:
     """Return the generator of a stream; `more` numbers, such as the round, divide it further.
 

@@ -17,10 +17,9 @@ from flanp.flower.replies import UsualNorms
 from flanp.flower.timing import Deadlines
 from flanp.flower.tracking import Tracking
 from flanp.flower.wire import EVALUATE, TRAIN, Answer, Profile
-from flanp.patience import Ends, Patience
-from flanp.solvers import Solver
+from flanp.method import Method
+from flanp.patience import Ends
 from flanp.trees import Tree
-from flanp.work import Work
 
 QUORUM = 0.5
 """Where everyone is waited for, the share that must have answered when patience is at its end."""
@@ -54,9 +53,7 @@ class Asking:
     clients: Clients
     members: Members
     tracking: Tracking
-    solver: Solver
-    work: Work
-    patience: Patience
+    method: Method
     deadlines: Deadlines
     _standing_in: set[int] = field(default_factory=set)
     """Who takes the place of participants that are not there."""
@@ -101,9 +98,9 @@ class Asking:
     def server_state(self, model: ServerModel) -> Tree:
         """Return the solver's state at the server, which restarts with those at the clients."""
         same = model.generation == self.tracking.generation
-        return model.server if same else self.solver.server_start(model.w)
+        return model.server if same else self.method.solver.server_start(model.w)
 
-    def greet(self, w: np.ndarray, first_stage: int) -> None:
+    def greet(self, w: np.ndarray) -> None:
         """See who is there and ask strangers how fast they are, once in a stage.
 
         Where nobody is known, as at the start, they are waited for: a race until the first
@@ -124,12 +121,13 @@ class Asking:
         if not nobody_known:
             self.exchange.send(tasks, self.clients.first_message)
             return
+        first_stage = self.method.participation.sizes(len(new))[0]
         replies = self.exchange.ask(
             tasks,
             self.clients.first_message,
             self.deadlines.first(),
             self.clients.profile,
-            enough=min(first_stage, len(new)) if self.clients.race else None,
+            enough=first_stage if self.clients.race else None,
             race=self.clients.race,
             hurry=not self.clients.race,
         )
@@ -163,7 +161,7 @@ class Asking:
                     f"{RETURN_SECONDS:.0f} s"
                 )
             time.sleep(LOOK_SECONDS)
-            self.greet(w, first_stage=1)
+            self.greet(w)
 
     def _fill(self, planned: Round, failed: set[int]) -> Round:
         """Return the round with the next fastest in place of participants who are not there."""
@@ -188,8 +186,8 @@ class Asking:
             )
         if active.tolist() == wanted:
             return planned
-        tau = self.work.local_steps(T[active], self.members.s[active])
-        ends = self.patience.limits(len(active))
+        tau = self.method.work.local_steps(T[active], self.members.s[active])
+        ends = self.method.patience.limits(len(active))
         return planned._replace(active=active, tau=tau, T=T, ends=ends)
 
     def _stop_tracking(self, out: Iterable[int]) -> None:

@@ -18,7 +18,7 @@ from flanp.flower.models import (
     torch_model,
 )
 from flanp.flower.naming import solver_of
-from flanp.flower.order import NOISE, batches, round_key, uniforms
+from flanp.flower.order import batches, round_key, uniforms
 from flanp.flower.packing import DENSE, pack
 from flanp.flower.vectors import Names, names_of
 from flanp.flower.wire import (
@@ -36,6 +36,7 @@ from flanp.flower.wire import (
 from flanp.parts import Part
 from flanp.solvers import ClientState, Solver, Step
 from flanp.solvers.base import Posted
+from flanp.streams import NOISE
 from flanp.trees import Tree, leaves, rebuild
 
 PROBE_STEPS = 3
@@ -202,9 +203,7 @@ def _restore(
     applied = int(number(numbers, "applied", None))
     if MEAN not in arrays or numbers["number"] != task.mean_of or task.step is None:
         return client, applied
-    # The form of what was posted is that of any message; its values are not used.
-    form = solver.post(w, 1, client, _told(solver, w, saved), w)[1]
-    posted = rebuild(form, saved, "posted")
+    posted = rebuild(solver.posted(w, client, client.error), saved, "posted")
     step = Step(*np.array(task.step, w.dtype))
     return solver.settle(client, _told(solver, w, saved), posted, arrays[MEAN], step), applied + 1
 

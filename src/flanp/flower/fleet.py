@@ -14,11 +14,10 @@ from flanp.clock import Clock
 from flanp.engine import Reply, Roll, Round, Spent
 from flanp.flower.asking import Asking, NobodyAnswered, ServerModel
 from flanp.flower.members import Members
-from flanp.flower.replies import mean_message, measurement, shares
+from flanp.flower.replies import mean_message, measurement
 from flanp.flower.wire import EVALUATE, SERVER, Answer, read_metrics
 from flanp.measurement import Look, Measurement, Seen
-from flanp.participation import Participation
-from flanp.solvers import Step
+from flanp.solvers.base import step_of
 from flanp.trees import as_arrays, leaves, rebuild
 
 Evaluate = Callable[[int, np.ndarray], dict[str, float]]
@@ -34,7 +33,6 @@ class Fleet:
     """
 
     asking: Asking
-    participation: Participation
     w_0: np.ndarray
     exact: bool = True
     """Whether clients send gradients; those of plain clients are updates."""
@@ -63,11 +61,10 @@ class Fleet:
         """See who is there; strangers are asked how fast they are."""
         del time
         began = self._now()
-        online = len(list(self.asking.exchange.grid.get_node_ids()))
-        self.asking.greet(model.w, self.participation.sizes(online)[0])
+        self.asking.greet(model.w)
         if any(member.known for member in self.members.all):
             self.asking.wait_for_anyone(model.w)
-        if not len(self.members.present) and not any(m.known for m in self.members.all):
+        elif not len(self.members.present):
             raise NobodyAnswered(
                 "no node answered the probe: look at the nodes' own logs. Clients that are not "
                 "built by flanp.flower.client need a strategy without a solver"
@@ -103,18 +100,12 @@ class Fleet:
         answers: dict[int, Answer] = reply.content
         held, replies = reply.round, [*answers.values()]
         steps = dict(zip(held.active.tolist(), held.tau.tolist(), strict=True))
-        tau_i = self.asking.solver.local.length(np.array([steps[i] for i in answers], float))
-        p = shares(replies)
-        m = mean_message(replies).astype(model.w.dtype)
-        step = Step(
-            eta=held.eta,
-            gamma=held.gamma,
-            tau_mean=float(p @ tau_i),
-            tau_harmonic=float(1 / (p / tau_i).sum()),
-            share=min(1.0, sum(answer.s for answer in replies) / held.pool),
-        )
+        tau = self.asking.method.solver.local.length(np.array([steps[i] for i in answers], float))
+        m, s = mean_message(replies).astype(model.w.dtype), np.array([a.s for a in replies])
+        # A client may hold more than it said when the stage began.
+        step = step_of(held.eta, held.gamma, s, tau, max(held.pool, s.sum()))
         asking = self.asking
-        w, server = asking.solver.server_step(model.w, asking.server_state(model), m, step)
+        w, server = asking.method.solver.server_step(model.w, asking.server_state(model), m, step)
         after = ServerModel(
             np.asarray(w, model.w.dtype),
             as_arrays(server),
@@ -178,7 +169,7 @@ class Fleet:
         return model._replace(server=rebuild(model.server, arrays, SERVER)), clock
 
     def _afresh(self, w: np.ndarray) -> ServerModel:
-        server = as_arrays(self.asking.solver.server_start(w))
+        server = as_arrays(self.asking.method.solver.server_start(w))
         return ServerModel(w, server, self.asking.tracking.generation)
 
     def _seen(self, of_active: Measurement | None) -> Seen:

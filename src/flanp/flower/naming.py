@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from flanp import compression, solvers
+from flanp.checks import is_ours
 from flanp.parts import Part
 from flanp.solvers import Solver
 
@@ -12,7 +13,7 @@ OWN: dict[str, type[Part]] = {
     cls.__name__: cls
     for module in (solvers, compression)
     for cls in vars(module).values()
-    if isinstance(cls, type) and issubclass(cls, Part) and cls.__module__.startswith("flanp.")
+    if isinstance(cls, type) and issubclass(cls, Part) and is_ours(cls)
 }
 """The solvers, local steps and compressions that each client knows."""
 

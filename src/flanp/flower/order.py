@@ -10,13 +10,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from flanp.streams import ORDER
+
 Key = tuple[np.uint32, np.uint32]
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-
-
-ORDER, NOISE = 1, 2
-"""What a seed's keys are for."""
 
 
 def round_key(seed: int, number: int, use: int = ORDER) -> Key:

@@ -174,7 +174,6 @@ class Flanp(FlowerFedAvg):
         names, result = names_of(initial_arrays), Result()
         fleet = Fleet(
             self._asking(grid, names, initial_arrays, train_config or ConfigRecord(), timeout),
-            self.method.participation,
             names.ravel(initial_arrays),
             exact=not self.plain,
             evaluation=server_evaluation(evaluate_fn, names, result),
@@ -223,9 +222,7 @@ class Flanp(FlowerFedAvg):
             clients=clients,
             members=Members(self.speeds, strangers_too=self.plain),
             tracking=Tracking(needed=bool(leaves(solver.join(w_0)))),
-            solver=solver,
-            work=work,
-            patience=self.method.patience,
+            method=self.method,
             deadlines=Deadlines(timeout),
         )
 

@@ -28,6 +28,7 @@ from flanp.simulator.probing import (
 )
 from flanp.simulator.program import Evaluation, Program, StepSizes
 from flanp.solvers import Solver, Step
+from flanp.solvers.base import step_of
 from flanp.solvers.checking import check_solver
 from flanp.trees import Tree
 
@@ -179,8 +180,7 @@ class Machine:
         has them. A client's own state is the one it has now.
         """
         clients = np.array([task.client for task in tasks])
-        past = {**model.past}
-        chunk = self.program.chunk
+        past, chunk = model.past, self.program.chunk
 
         def at_seats(values: list[Any], dtype: Any) -> jax.Array:
             rows = np.stack([np.asarray(v, dtype) for v in values])
@@ -249,16 +249,9 @@ class Machine:
     def _seating(
         self, answered: np.ndarray, tau: np.ndarray, eta: float, gamma: float, pool: float
     ) -> Tree:
-        S = self.s[answered].sum()
-        p, length = self.s[answered] / S, self.solver.local.length(tau)
-        step = Step(
-            eta=eta,
-            gamma=gamma,
-            tau_mean=p @ length,
-            tau_harmonic=1 / (p / length).sum(),
-            share=S / pool,
-        )
-        seats = self.place.seats(answered, tau, length, p, self.program.chunk)
+        s, length = self.s[answered], self.solver.local.length(tau)
+        step = step_of(eta, gamma, s, length, pool)
+        seats = self.place.seats(answered, tau, length, s / s.sum(), self.program.chunk)
         return (
             jax.device_put(seats, self.place.on_clients),
             jax.device_put(Step(*np.array(step, self.precision)), self.place.everywhere),

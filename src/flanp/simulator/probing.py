@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from flanp.checks import MOST_WHOLE, BadInput, calling
+from flanp.checks import MOST_WHOLE, BadInput, calling, is_ours
 from flanp.data.federated import FederatedData, largest
 from flanp.metrics import Metric
 from flanp.parts import check_is, with_values
@@ -36,7 +36,7 @@ def check_range(data: FederatedData, precision: str) -> None:
 def check_traceable(solver: Solver, size: int, precision: str) -> None:
     """Refuse a user's solver that NumPy can run, but JAX cannot trace."""
     parts = (solver, solver.local, solver.compression)
-    if all(type(part).__module__.startswith("flanp.") for part in parts):
+    if all(is_ours(part) for part in parts):
         return
     kind, w = type(solver).__name__, jax.ShapeDtypeStruct((size,), precision)
     number = jax.ShapeDtypeStruct((), precision)

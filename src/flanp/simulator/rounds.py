@@ -9,9 +9,10 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from flanp.simulator.program import CLIENTS, Program, Shard, StepSizes, mean_loss
-from flanp.simulator.sampling import NOISE, ORDER, no_order, round_keys, sampler, uniforms
+from flanp.simulator.sampling import no_order, round_keys, sampler, uniforms
 from flanp.solvers import ClientState, Solver, Step
 from flanp.solvers.base import Posted
+from flanp.streams import NOISE, ORDER
 from flanp.trees import Tree
 
 

@@ -10,9 +10,6 @@ from jax import lax
 from flanp.problems import Batch
 from flanp.simulator.program import Program, Shard
 
-ORDER, NOISE = 1, 2
-"""What a seed's keys are for."""
-
 Sampler = Callable[[jax.Array, jax.Array], tuple[Batch, jax.Array, jax.Array]]
 """(step number, order) -> (batch, weights, order)."""
 

@@ -72,9 +72,9 @@ def load_arrays(
         for q in sorted({late.number for late in under_way})
     }
     if REPORTS in arrays:
-        for i, *reports in arrays[REPORTS].tolist():
-            clock = clock.hearing([(int(i), v) for v in reports if not math.isnan(v)])
-        clock = replace(clock, order=arrays.get(ORDER))
+        rows_of = arrays[REPORTS].tolist()
+        heard = [(int(i), v) for i, *reports in rows_of for v in reports if not math.isnan(v)]
+        clock = replace(clock.hearing(heard), order=arrays.get(ORDER))
     model = start._replace(
         w=everywhere(arrays["w"]),
         server=server(SERVER),

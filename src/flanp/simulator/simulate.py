@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -166,8 +167,7 @@ def simulate(
 def check_method(method: Method, problem: Problem, data: FederatedData) -> Method:
     """Return a method with what its rule needs of the problem; refuse one that cannot run."""
     method.participation.check(data.N)
-    stop = method.stop.complete(problem, data)
-    return Method(method.solver, method.participation, stop, method.work, method.patience)
+    return replace(method, stop=method.stop.complete(problem, data))
 
 
 def check_options(options: dict[str, Any], given: Collection[str] = ()) -> None:

@@ -35,6 +35,21 @@ class Step(NamedTuple):
     """The participants' share of all clients' samples (n/N where all have equally many)."""
 
 
+def step_of(eta: float, gamma: float, s: np.ndarray, tau: np.ndarray, pool: float) -> Step:
+    """Return the numbers of a round.
+
+    Args:
+        eta: eta_n.
+        gamma: gamma_n.
+        s: samples of each participant that counts.
+        tau: local steps of each or, with momentum, as many plain steps as they come to.
+        pool: samples of all clients that the stage draws from.
+    """
+    S = s.sum()
+    p = s / S
+    return Step(eta, gamma, p @ tau, 1 / (p / tau).sum(), S / pool)
+
+
 class ClientState(NamedTuple):
     """What a client keeps from round to round."""
 
@@ -145,11 +160,14 @@ class Solver(Part):
     ) -> tuple[Vector, Posted]:
         """Return a client's message as it arrives, and what the client keeps of the round."""
         message = self.message(Delta_i, tau_i, client.own, server)
-        if self.remembers:  # what is not sent now is in the next difference, too
-            m_i, _ = self.compression.send(message, self.compression.start(message), u)
-            return m_i, Posted(m_i, ())
-        m_i, error = self.compression.send(message, client.error, u)
-        return m_i, Posted(m_i if leaves(client.own) else (), error)
+        # Where the solver remembers, what is not sent now is in the next difference, too.
+        error = self.compression.start(message) if self.remembers else client.error
+        m_i, error = self.compression.send(message, error, u)
+        return m_i, self.posted(m_i, client, error)
+
+    def posted(self, m_i: Vector, client: ClientState, error: Tree) -> Posted:
+        """Return what a client keeps of a round of which it has sent m_i."""
+        return Posted(m_i if leaves(client.own) else (), () if self.remembers else error)
 
     def settle(
         self, client: ClientState, server: Tree, posted: Posted, m: Vector, step: Step
