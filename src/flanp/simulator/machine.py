@@ -119,9 +119,7 @@ class Machine:
             self._test = None if test is None or not metrics else place.deal_rows(test)
             w = self.layout.ravel(params).astype(precision)
             self.start_w = jax.device_put(w, place.everywhere)
-            self._w_star = None
-            if w_star is not None:
-                self._w_star = jax.device_put(w_star.astype(precision), place.everywhere)
+            self._w_star = None if w_star is None else np.asarray(w_star, precision)
         self.everyone = np.arange(place.N)
 
     @property
@@ -224,11 +222,15 @@ class Machine:
 
     def evaluate(self, model: Model) -> dict[str, float]:
         """Return the metrics on held-out data and the distance to w*, where there are any."""
-        if self._test is None and self._w_star is None:
-            return {}
+        values: list[float] = []
         with self.running():
-            values = measuring.evaluate(self._evaluation, model.w, self._test, self._w_star)
-            return {name: float(value) for name, value in jax.device_get(values).items()}
+            if self._test is not None:
+                means = measuring.evaluate(self._evaluation, model.w, *self._test)
+                values += np.asarray(means, float).tolist()
+            if self._w_star is not None:
+                with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges
+                    values.append(float(np.linalg.norm(np.asarray(model.w) - self._w_star)))
+        return dict(zip(self.metrics, values, strict=True))
 
     def params(self, model: Model) -> Tree:
         """Return the global model as the problem's own pytree."""

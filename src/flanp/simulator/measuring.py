@@ -10,7 +10,6 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from flanp.measurement import Measurement, noise
-from flanp.metrics import Metric
 from flanp.problems import Batch, Params
 from flanp.simulator.program import CLIENTS, Evaluation, Program, Shard, of_each_row, summed_loss
 
@@ -90,33 +89,20 @@ def _half(
 
 
 @partial(jax.jit, static_argnums=0)
-def evaluate(
-    evaluation: Evaluation,
-    w: jax.Array,
-    test: tuple[Batch, jax.Array] | None,
-    w_star: jax.Array | None,
-) -> dict[str, jax.Array]:
-    """Return the mean metrics over held-out rows and the distance to w*, where there are any."""
+def evaluate(evaluation: Evaluation, w: jax.Array, batch: Batch, weights: jax.Array) -> jax.Array:
+    """Return the mean of each metric over held-out rows."""
 
-    def mean(metric: Metric, w: jax.Array, batch: Batch, weights: jax.Array) -> jax.Array:
-        of_row = of_each_row(metric.function, evaluation.layout.unravel(w), batch)
-        total, count = lax.psum((weights @ of_row.astype(weights.dtype), weights.sum()), CLIENTS)
+    def on_device(w: jax.Array, batch: Batch, weights: jax.Array) -> jax.Array:
+        params = evaluation.layout.unravel(w)
+        of_rows = [of_each_row(m.function, params, batch) for m in evaluation.metrics]
+        totals = jnp.stack([weights @ values.astype(weights.dtype) for values in of_rows])
+        total, count = lax.psum((totals, weights.sum()), CLIENTS)
         return total / count
 
-    values = {}
-    if test is not None:
-        for metric in evaluation.metrics:
-            on_device = jax.shard_map(
-                partial(mean, metric),
-                mesh=evaluation.mesh,
-                in_specs=(P(), P(CLIENTS), P(CLIENTS)),
-                out_specs=P(),
-                check_vma=False,
-            )
-            values[metric.name] = on_device(w, *test)
-    if w_star is not None:
-        values["distance"] = jnp.linalg.norm(w - w_star)
-    return values
+    specs = (P(), P(CLIENTS), P(CLIENTS))
+    return jax.shard_map(
+        on_device, mesh=evaluation.mesh, in_specs=specs, out_specs=P(), check_vma=False
+    )(w, batch, weights)
 
 
 def measurement(sums: np.ndarray) -> Measurement:
