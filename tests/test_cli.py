@@ -1,4 +1,4 @@
-"""The command line as a user meets it: real processes."""
+"""The command line as a user meets it: real processes where signals and exits matter."""
 
 import json
 import os
@@ -30,7 +30,17 @@ ENDLESS = SMALL.replace("max_rounds = 40", "max_rounds = 100000000") + '[stop]\n
 
 
 @pytest.fixture
-def flanp(tmp_path):
+def flanp(tmp_path, monkeypatch):
+    """Run a command in this process: one of its own costs two seconds."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(SMALL)
+    return lambda *args: CliRunner().invoke(app, [str(arg) for arg in args])
+
+
+@pytest.fixture
+def process(tmp_path):
+    """Run a command as users do."""
+
     def run(*args):
         command = [sys.executable, "-m", "flanp", *map(str, args)]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
@@ -39,8 +49,8 @@ def flanp(tmp_path):
     return run
 
 
-def test_run_writes_everything_and_refuses_to_overwrite(flanp, tmp_path):
-    done = flanp("run", "small.toml")
+def test_run_writes_everything_and_refuses_to_overwrite(process, flanp, tmp_path):
+    done = process("run", "small.toml")
     assert done.returncode == 0, done.stderr
     assert "accuracy reached" in done.stdout
     folder = tmp_path / "runs" / "small"
@@ -55,23 +65,23 @@ def test_run_writes_everything_and_refuses_to_overwrite(flanp, tmp_path):
     }
     before = (folder / "history.csv").read_bytes()
     again = flanp("run", "small.toml", "--set", "seed=1")
-    assert again.returncode == 2
+    assert again.exit_code == 2
     assert "holds results already" in again.stderr
     assert (folder / "history.csv").read_bytes() == before
-    assert flanp("run", "small.toml", "--set", "seed=1", "--overwrite").returncode == 0
+    assert flanp("run", "small.toml", "--set", "seed=1", "--overwrite").exit_code == 0
     assert (folder / "history.csv").read_bytes() != before
     about = json.loads((folder / "history.json").read_text())
     assert about["config"]["seed"] == 1
     wild = flanp("run", "small.toml", "--set", "solver.eta=500.0", "--overwrite")
-    assert wild.returncode == 1
+    assert wild.exit_code == 1
     left = {path.name for path in folder.iterdir()}
     assert left == {"history.csv", "history.json"}  # nothing of the run before
 
 
 def test_resume_notices_that_the_data_changed(flanp):
-    assert flanp("run", "small.toml", "--set", "max_rounds=3").returncode == 0
+    assert flanp("run", "small.toml", "--set", "max_rounds=3").exit_code == 0
     changed = flanp("run", "small.toml", "--resume", "--set", "data.noise=5.0")
-    assert changed.returncode == 2
+    assert changed.exit_code == 2
     assert "of another run: checksum differ" in changed.stderr
 
 
@@ -89,13 +99,13 @@ def test_compare_prints_a_table_and_draws_curves(flanp, tmp_path):
         "--out",
         "here",
     )
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert "vs FedGATE (95%)" in done.stdout
     for name in ("comparison.json", "curves.png", "curves.svg", "flanp/seed-1/history.csv"):
         assert (tmp_path / "here" / name).exists()
     rows = json.loads((tmp_path / "here" / "comparison.json").read_text())["methods"]
     assert rows[0]["speed_up"]["FedGATE"]["seeds"] == 2
-    assert flanp("compare", "two.toml", "--out", "here").returncode == 2
+    assert flanp("compare", "two.toml", "--out", "here").exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -123,10 +133,8 @@ def test_compare_prints_a_table_and_draws_curves(flanp, tmp_path):
         ),
     ],
 )
-def test_bad_input_exits_with_2_and_one_line(tmp_path, monkeypatch, args, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "small.toml").write_text(SMALL)
-    done = CliRunner().invoke(app, args)  # a process for each would take most of the time
+def test_bad_input_exits_with_2_and_one_line(flanp, args, message):
+    done = flanp(*args)
     assert done.exit_code == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -134,7 +142,7 @@ def test_bad_input_exits_with_2_and_one_line(tmp_path, monkeypatch, args, messag
 
 def test_divergence_exits_with_1_and_keeps_the_history(flanp, tmp_path):
     done = flanp("run", "small.toml", "--set", "solver.eta=500.0")
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert "the loss became" in done.stderr
     assert "Traceback" not in done.stderr
     history = History.load(tmp_path / "runs" / "small")
@@ -172,7 +180,7 @@ def test_ctrl_c_saves_the_run_and_it_can_be_resumed(flanp, tmp_path):
     assert str(stopped.ended) == "interrupted"
     limit = stopped.rows[-1].round + 3
     done = flanp("run", "endless.toml", "--resume", "--set", f"max_rounds={limit}")
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     resumed = History.load(folder)
     assert [row.round for row in resumed.rows] == list(range(limit + 1))
     assert resumed.rows[: len(stopped.rows)] == stopped.rows
@@ -186,10 +194,10 @@ def test_ctrl_c_saves_what_a_comparison_has(flanp, tmp_path):
 
 
 def test_init_writes_a_configuration_and_never_overwrites_one(flanp, tmp_path):
-    assert flanp("init", "mine.toml").returncode == 0
+    assert flanp("init", "mine.toml").exit_code == 0
     assert (tmp_path / "mine.toml").read_text().startswith("# What `flanp compare` runs")
     again = flanp("init", "mine.toml")
-    assert again.returncode == 2
+    assert again.exit_code == 2
     assert "exists already" in again.stderr
 
 
@@ -200,30 +208,37 @@ def test_nobody_elses_files_are_touched(flanp, tmp_path):
     for path in others.values():
         path.write_text("mine")
     command = ("run", "small.toml", "--set", "max_rounds=1", "--out", "mine")
-    assert flanp(*command).returncode == 0
-    assert flanp(*command, "--overwrite").returncode == 0
+    assert flanp(*command).exit_code == 0
+    assert flanp(*command, "--overwrite").exit_code == 0
     assert all(path.read_text() == "mine" for path in others.values())
     (folder / "README.md").write_text("mine")
     done = flanp("reproduce", "fig9", "--quick", "--out", "mine")
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert "README.md is not flanp's" in done.stderr
 
 
 def test_a_damaged_checkpoint_is_not_called_a_missing_one(flanp, tmp_path):
-    assert flanp("run", "small.toml", "--set", "max_rounds=2").returncode == 0
+    assert flanp("run", "small.toml", "--set", "max_rounds=2").exit_code == 0
     path = tmp_path / "runs" / "small" / "checkpoint.safetensors"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
     done = flanp("run", "small.toml", "--resume")
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert "is damaged: it does not have the checksum" in done.stderr
     assert path.read_bytes() == content
 
 
-def test_help_and_version(flanp):
+def test_divergence_and_bad_input_of_a_process(process):
+    wild = process("run", "small.toml", "--set", "solver.eta=500.0")
+    assert (wild.returncode, "Traceback" in wild.stderr) == (1, False)
+    bad = process("run", "small.toml", "--set", "solver.etta=1")
+    assert (bad.returncode, len(bad.stderr.splitlines())) == (2, 1)
+
+
+def test_help_and_version(flanp, process):
     assert "TOML file." in flanp("run", "--help").stdout
     assert "compare" in flanp("--help").stdout
     import flanp as package
 
-    assert package.__version__ in flanp("--version").stdout
+    assert package.__version__ in process("--version").stdout

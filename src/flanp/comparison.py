@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from flanp.checks import BadInput, require
 from flanp.data import FederatedData, Source
@@ -247,7 +247,7 @@ def speed_up(slow: np.ndarray, fast: np.ndarray) -> SpeedUp:
     half = math.nan
     if len(logs) > 1:
         error = logs.std(ddof=1) / math.sqrt(len(logs))
-        half = stats.t.ppf(0.975, len(logs) - 1) * error
+        half = stdtrit(len(logs) - 1, 0.975) * error
     mean, low, high = (float(np.exp(x)) for x in (mean, mean - half, mean + half))
     return SpeedUp(mean, low, high, len(logs))
 

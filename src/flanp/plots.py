@@ -295,5 +295,6 @@ def _write(figure: Figure, path: Path) -> list[Path]:
     with mpl.rc_context({"svg.hashsalt": "flanp"}), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of letters that the font lacks: boxes stand for them
         figure.savefig(written[0], dpi=130)
+        figure.set_layout_engine("none")  # it stays as it was laid out, which takes a while
         figure.savefig(written[1], metadata={"Date": None})
     return written

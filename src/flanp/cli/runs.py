@@ -35,9 +35,7 @@ def run(
 ) -> None:
     """Run one method and save its history, model and curves."""
     from flanp.hooks import Checkpointer
-    from flanp.plots import plot_run
     from flanp.progress import Progress
-    from flanp.report import print_run
 
     loaded = _load(config, set_)
     name, chosen = _choose(loaded, method)
@@ -60,6 +58,9 @@ def run(
             if simulation.history.rows and not notes:
                 say(f"the history up to there is saved in {folder}/")
             raise
+    from flanp.plots import plot_run
+    from flanp.report import print_run
+
     plot_run(simulation.history, folder / "curves")
     print_run(console(), name, simulation.history)
     print(f"saved in {folder}/")
@@ -75,8 +76,6 @@ def compare(
     """Compare methods on the same data, model and speeds, over several seeds."""
     from flanp.comparison import Comparison
     from flanp.comparison import compare as run_comparison
-    from flanp.plots import plot_comparison
-    from flanp.report import print_comparison
 
     loaded = _load(config, set_)
     folder = out or Path("runs") / (f"{config.stem}-compare" if config else "compare")
@@ -103,6 +102,9 @@ def compare(
         if any(result.histories.values()):
             result.save(folder)
     if result.targets:
+        from flanp.plots import plot_comparison
+        from flanp.report import print_comparison
+
         plot_comparison(result, folder / "curves")
         print_comparison(console(), result)
     if interrupted:

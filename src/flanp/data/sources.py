@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, final
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from flanp.checks import BadInput, calling, require
 from flanp.data.federated import COPIES, FederatedData, from_arrays, from_clients
@@ -88,6 +87,8 @@ class Digits(Source):
 
     def load(self, seed: int = 0) -> FederatedData:
         """Hold out a fifth for testing, and deal out the rest."""
+        from sklearn.datasets import load_digits  # most runs do not need scikit-learn
+
         x, y = load_digits(return_X_y=True)
         x, y = (x / 8 - 1).astype(np.float32), y.astype(np.int32)
         order = generator(seed, Stream.DIGITS).permutation(len(x))

@@ -59,6 +59,6 @@ def layout_of(params: Tree) -> Layout:
         kind = leaf.dtype if is_array else type(leaf).__name__
         if not isinstance(leaf, float) and not (is_array and jnp.issubdtype(kind, jnp.floating)):
             raise BadInput(f"the start model has a leaf of type {kind}: all must be floats")
-        if not bool(jnp.isfinite(jnp.asarray(leaf)).all()):
+        if not np.isfinite(np.asarray(jnp.asarray(leaf))).all():
             raise BadInput("the start model holds parameters that are NaN or infinite")
     return Layout(treedef, tuple(jnp.shape(leaf) for leaf in leaves))

@@ -26,7 +26,7 @@ from flanp.simulator.probing import (
     first_params,
     minimiser,
 )
-from flanp.simulator.program import Evaluation, Program, StepSizes
+from flanp.simulator.program import Evaluation, Program, Sight, StepSizes
 from flanp.solvers import Solver, Step
 from flanp.solvers.base import step_of
 from flanp.solvers.checking import check_solver
@@ -102,14 +102,10 @@ class Machine:
             rows = data.weights.shape[1]
             if batch is not None:
                 batch = min(batch, rows)  # a larger one would hold the same samples, and padding
-            self.program = Program(
-                problem=problem,
-                form=with_values(solver, eta=1.0, gamma=1.0),
-                layout=self.layout,
-                batch=batch,
-                chunk=chunk or chunk_size(self.layout.size, batch or rows, place.slots),
-                mesh=place.mesh,
-            )
+            chunk = chunk or chunk_size(self.layout.size, batch or rows, place.slots)
+            self._sight = Sight(problem, self.layout, chunk, place.mesh)
+            form = with_values(solver, eta=1.0, gamma=1.0)
+            self.program = Program(problem, self.layout, chunk, place.mesh, form, batch)
             sizes = StepSizes(*np.array([solver.eta, solver.gamma], precision))
             self._sizes = jax.device_put(sizes, place.everywhere)
             check_traceable(solver, self.layout.size, precision)
@@ -214,7 +210,7 @@ class Machine:
             active = self.everyone
         with self.running():
             covered = self._on_devices(self._covering, active, whole)
-            sums = measuring.measure(self.program, model.w, self._shard, covered)
+            sums = measuring.measure(self._sight, model.w, self._shard, covered)
             of_active, of_all = np.asarray(sums, float)
         return Seen(
             measuring.measurement(of_active), measuring.measurement(of_all) if whole else None

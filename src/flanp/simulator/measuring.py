@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from flanp.measurement import Measurement, noise
 from flanp.problems import Batch, Params
-from flanp.simulator.program import CLIENTS, Evaluation, Program, Shard, of_each_row, summed_loss
+from flanp.simulator.program import CLIENTS, Evaluation, Shard, Sight, of_each_row, summed_loss
 
 BLOCK = 512
 """Rows that a measurement takes at a time, which bounds its memory."""
@@ -29,22 +29,22 @@ class Covered(NamedTuple):
 
 
 @partial(jax.jit, static_argnums=0)
-def measure(program: Program, w: jax.Array, shard: Shard, covered: Covered) -> jax.Array:
+def measure(sight: Sight, w: jax.Array, shard: Shard, covered: Covered) -> jax.Array:
     """Return six numbers for the participants, and for all clients that are covered.
 
     They are: how many clients and samples; the mean loss; the squared norm of the mean gradient
     g; the mean of ||g_i||^2; the mean of ||g_h - g_i||^2 over the halves h of the clients.
     """
-    C = program.chunk
+    C = sight.chunk
 
     def on_device(w: jax.Array, shard: Shard, covered: Covered) -> jax.Array:
         covered = Covered(*(a[0] for a in covered))
-        params = program.layout.unravel(w)
+        params = sight.layout.unravel(w)
 
         def work(j: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             sums, gradient = carry
             i, active, s = (lax.dynamic_slice_in_dim(a, j * C, C) for a in covered[:3])
-            s_h, loss_h, g_h = lax.map(partial(_half, program, params, shard, i), jnp.arange(2))
+            s_h, loss_h, g_h = lax.map(partial(_half, sight, params, shard, i), jnp.arange(2))
             g = g_h.sum(axis=0) / jnp.maximum(s, 1)[:, None]
             apart = g_h / jnp.maximum(s_h, 1)[..., None] - g
             within = (s_h * (apart**2).sum(axis=-1)).sum(axis=0)
@@ -61,14 +61,14 @@ def measure(program: Program, w: jax.Array, shard: Shard, covered: Covered) -> j
         return jnp.stack([clients, S, loss / S, norm_sq, squares / S, within / S], axis=1)
 
     specs = (P(), P(CLIENTS), P(CLIENTS))
-    return program.on_devices(on_device, specs, P())(w, shard, covered)
+    return sight.on_devices(on_device, specs, P())(w, shard, covered)
 
 
 def _half(
-    program: Program, params: Params, shard: Shard, i: jax.Array, half: jax.Array
+    sight: Sight, params: Params, shard: Shard, i: jax.Array, half: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return samples, summed loss and summed gradient of every second row of the clients i."""
-    C = program.chunk
+    C = sight.chunk
     rows = -(-shard.weights.shape[1] // 2)
     block = min(rows, BLOCK)
     Sums = tuple[jax.Array, jax.Array, jax.Array]
@@ -78,13 +78,13 @@ def _half(
         at = (i[:, None], row[None, :])
         weights = shard.weights.at[at].get(mode="fill", fill_value=0)
         batch = tuple(a.at[at].get(mode="clip") for a in shard.batch)
-        value_and_grad = jax.value_and_grad(partial(summed_loss, program.problem))
+        value_and_grad = jax.value_and_grad(partial(summed_loss, sight.problem))
         loss, g = jax.vmap(value_and_grad, in_axes=(None, 0, 0))(params, batch, weights)
         s_h, loss_h, g_h = carry
-        return s_h + weights.sum(axis=1), loss_h + loss, g_h + jax.vmap(program.layout.ravel)(g)
+        return s_h + weights.sum(axis=1), loss_h + loss, g_h + jax.vmap(sight.layout.ravel)(g)
 
     dtype = shard.weights.dtype
-    zero = jnp.zeros(C, dtype), jnp.zeros(C, dtype), jnp.zeros((C, program.layout.size), dtype)
+    zero = jnp.zeros(C, dtype), jnp.zeros(C, dtype), jnp.zeros((C, sight.layout.size), dtype)
     return lax.fori_loop(0, -(-rows // block), add, zero)
 
 

@@ -27,27 +27,33 @@ class StepSizes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Program:
-    """All that decides the compiled code; equal programs share one compilation."""
+class Sight:
+    """All that decides the compiled code of a look; equal ones share one compilation."""
 
     problem: Problem
-    form: Solver
-    """The solver, but for its step sizes."""
     layout: Layout
-    batch: int | None
     chunk: int
     """C, how many clients a device works on side by side."""
     mesh: Mesh
-
-    def solver(self, sizes: StepSizes) -> Solver:
-        """Return the solver with its own step sizes."""
-        return with_values(self.form, eta=sizes.eta, gamma=sizes.gamma)
 
     def on_devices(self, f: Callable[..., Tree], inputs: Tree, outputs: Tree) -> Callable[..., Any]:
         """Return f on each device's part of its arguments."""
         # Unchecked: the check refuses a user's loss with a scan or a cond that starts from a
         # constant.
         return jax.shard_map(f, mesh=self.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+
+
+@dataclass(frozen=True)
+class Program(Sight):
+    """All that decides the compiled code of a round."""
+
+    form: Solver
+    """The solver, but for its step sizes."""
+    batch: int | None
+
+    def solver(self, sizes: StepSizes) -> Solver:
+        """Return the solver with its own step sizes."""
+        return with_values(self.form, eta=sizes.eta, gamma=sizes.gamma)
 
 
 @dataclass(frozen=True)
