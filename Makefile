@@ -18,9 +18,9 @@ test: $(INSTALLED)
 
 test-flower: $(VENV)/.flower
 	$(BIN)/python -m pytest tests/deployment/test_overhead.py
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 8 \
+	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder --durations 8 \
 		--ignore tests/deployment/test_overhead.py \
-		$(addprefix tests/deployment/test_,stragglers.py deployment.py resume.py up.py) \
+		$(addprefix tests/deployment/test_,stragglers.py docs.py deployment.py resume.py) \
 		tests/deployment tests/flower src/flanp/flower
 
 lint: $(INSTALLED)

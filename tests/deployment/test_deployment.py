@@ -39,16 +39,21 @@ def check_parity(deployment, N, rounds):
         np.testing.assert_allclose(models[type(solver).__name__], expected, atol=1e-5)
 
 
+in_one_process = pytest.mark.xdist_group("three nodes")
+
+
 @pytest.fixture(scope="module")
 def three(tmp_path_factory):
     with with_nodes(tmp_path_factory.mktemp("three"), 3) as deployment:
         yield deployment
 
 
+@in_one_process
 def test_a_deployment_gives_the_simulators_models(three):
     check_parity(three, N=3, rounds=4)
 
 
+@in_one_process
 def test_bad_nodes_change_nothing_and_strangers_get_nowhere(three):
     """Three bad nodes and one without a registered key join; the model is the good three's."""
     for i, fault in enumerate(("nan", "shape", "garbage"), start=3):

@@ -9,7 +9,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'flanp[
 
 from scenarios import found, lines, node_config, run, wait_for, with_nodes
 
-SLOW = (3.0, 3.0, 3.0, 3.0, 12.0, 12.0)
+SLOW = (2.0, 2.0, 2.0, 2.0, 8.0, 8.0)
 
 
 def test_flanp_outlives_killed_and_restarted_nodes_and_beats_everyone(tmp_path, record_property):
