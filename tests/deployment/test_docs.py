@@ -23,7 +23,7 @@ TYPED = {
     page: [c for b in BLOCKS if b.page == page and b.language == "console" for c in commands(b)]
     for page in {b.page for b in BLOCKS}
 }
-UP = "flanp flower up --nodes 6 --slow 0,0,1,1,2,4"
+UP = "flanp flower up --nodes 4 --slow 0,0,1,4"
 
 
 def wait_for(path, words, seconds, process):

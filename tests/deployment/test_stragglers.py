@@ -9,13 +9,13 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'flanp[
 
 from scenarios import found, lines, node_config, run, wait_for, with_nodes
 
-SLOW = (2.0, 2.0, 2.0, 2.0, 8.0, 8.0)
+SLOW = (2.0, 2.0, 2.0, 10.0)
 
 
 def test_flanp_outlives_killed_and_restarted_nodes_and_beats_everyone(tmp_path, record_property):
-    """Six nodes, two of them 4x slower; one is restarted, one killed in the middle of a stage."""
-    with with_nodes(tmp_path, 6, slow=SLOW) as deployment:
-        process, out = run(deployment, "stragglers", wait=False, nodes=6)
+    """Four nodes, one of them much slower; one is restarted, one killed in the middle of a stage."""
+    with with_nodes(tmp_path, 4, slow=SLOW) as deployment:
+        process, out = run(deployment, "stragglers", wait=False, nodes=4)
         history = Path(f"{out}.run.FLANP") / "history.csv"
 
         def after(rounds):
@@ -25,7 +25,7 @@ def test_flanp_outlives_killed_and_restarted_nodes_and_beats_everyone(tmp_path, 
         ranking = json.loads((history.parent / "fleet.json").read_text())["ranking"]
         killed, restarted = [int(name) for name in ranking[:2]]
         deployment.stop(f"node-{restarted}")
-        deployment.start_node(restarted, node_config(restarted, 6, slow=SLOW))
+        deployment.start_node(restarted, node_config(restarted, 4, slow=SLOW))
         after(rounds=3)
         deployment.kill(f"node-{killed}")
         result = found(deployment, process, out, "stragglers")
@@ -37,5 +37,5 @@ def test_flanp_outlives_killed_and_restarted_nodes_and_beats_everyone(tmp_path, 
     assert everyone["ended"] == flanp["ended"] == "target reached"
     assert flanp["loss"] <= 1.12
     dropped = {name: n for name, n in flanp["counts"].items() if name != "exchanges"}
-    assert sum(dropped.values()) >= 2
+    assert sum(dropped.values()) >= 1
     assert ratio < 1

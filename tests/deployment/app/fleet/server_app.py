@@ -108,7 +108,7 @@ def stragglers(grid, config):
     target = 1.12  # the least is 1.078
     for name in ("FedAvg", "FLANP"):
         everyone = name == "FedAvg"
-        method = Method(solvers.FedGATE(eta=0.07), Growing(n0=3), work=WORK)
+        method = Method(solvers.FedGATE(eta=0.07), Growing(n0=2), work=WORK)
         if everyone:
             method = Method(solvers.FedAvg(eta=0.07), Everyone(), Never(), WORK)
         run = Flanp(
