@@ -50,7 +50,7 @@ def three(tmp_path_factory):
 
 @in_one_process
 def test_a_deployment_gives_the_simulators_models(three):
-    check_parity(three, N=3, rounds=4)
+    check_parity(three, N=3, rounds=3)
 
 
 @in_one_process
