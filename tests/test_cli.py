@@ -229,9 +229,7 @@ def test_a_damaged_checkpoint_is_not_called_a_missing_one(flanp, tmp_path):
     assert path.read_bytes() == content
 
 
-def test_divergence_and_bad_input_of_a_process(process):
-    wild = process("run", "small.toml", "--set", "solver.eta=500.0")
-    assert (wild.returncode, "Traceback" in wild.stderr) == (1, False)
+def test_bad_input_of_a_process(process):
     bad = process("run", "small.toml", "--set", "solver.etta=1")
     assert (bad.returncode, len(bad.stderr.splitlines())) == (2, 1)
 

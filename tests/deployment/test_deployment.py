@@ -11,7 +11,7 @@ from flanp.data import from_clients
 from flanp.flower.local.deployment import Deployment
 from flanp.participation import Growing
 from flanp.problems import LinearRegression
-from flanp.solvers import FedAvg, FedGATE
+from flanp.solvers import FedGATE
 from flanp.speeds import Measured
 from flanp.stopping import GradientNoise
 from flanp.work import Equal
@@ -20,23 +20,17 @@ from fleet.task import L2, samples
 from scenarios import run, with_nodes
 
 
-def simulated(solver, N, rounds):
+def check_parity(deployment, N, rounds):
+    found = run(deployment, "parity", nodes=N, rounds=rounds)
     simulation = prepare(
         LinearRegression(l2=L2),
         from_clients([samples(i) for i in range(N)]),
-        Method(solver, Growing(n0=2), GradientNoise(at_most=2), Equal(tau=5, batch=20)),
+        Method(FedGATE(eta=0.05), Growing(n0=2), GradientNoise(at_most=2), Equal(tau=5, batch=20)),
         Measured(tuple(float(1 + i) for i in range(N))),
         max_rounds=rounds,
     )
-    list(simulation)
-    return np.asarray(simulation.history.params)
-
-
-def check_parity(deployment, N, rounds):
-    models = run(deployment, "parity", nodes=N, rounds=rounds)["models"]
-    for solver in (FedGATE(eta=0.05), FedAvg(eta=0.05)):
-        expected = simulated(solver, N, rounds)
-        np.testing.assert_allclose(models[type(solver).__name__], expected, atol=1e-5)
+    expected = np.asarray(simulation.to_the_end().params)
+    np.testing.assert_allclose(found["model"], expected, atol=1e-5)
 
 
 in_one_process = pytest.mark.xdist_group("three nodes")
@@ -49,7 +43,7 @@ def three(tmp_path_factory):
 
 
 @in_one_process
-def test_a_deployment_gives_the_simulators_models(three):
+def test_a_deployment_gives_the_simulators_model(three):
     check_parity(three, N=3, rounds=3)
 
 
@@ -69,6 +63,6 @@ def test_bad_nodes_change_nothing_and_strangers_get_nowhere(three):
     np.testing.assert_allclose(bad["model"], good["model"], atol=1e-7)
 
 
-def test_the_simulation_runtime_gives_the_simulators_models(tmp_path):
+def test_the_simulation_runtime_gives_the_simulators_model(tmp_path):
     with Deployment(tmp_path, simulated=20) as deployment:
         check_parity(deployment, N=20, rounds=8)

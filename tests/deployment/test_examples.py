@@ -18,7 +18,7 @@ from documents import BLOCKS, ROOT, commands
 
 @pytest.mark.parametrize("name", ["flower-numpy", "flower-pytorch"])
 def test_the_examples_run_on_the_simulation_runtime(name, tmp_path):
-    """Three rounds are enough to see that they do."""
+    """Two rounds are enough to see that they do."""
     if name == "flower-pytorch":
         pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'flanp[torch]'")
     page = f"examples/{name}/README.md"
@@ -28,7 +28,7 @@ def test_the_examples_run_on_the_simulation_runtime(name, tmp_path):
     home, saved = tmp_path / "flwr", tmp_path / "run"
     try:
         done = subprocess.run(
-            ["bash", "-c", f"{export}\n{run} -c \"num-rounds=3 save='{saved}'\""],
+            ["bash", "-c", f"{export}\n{run} -c \"num-rounds=2 save='{saved}'\""],
             cwd=tmp_path / "app",
             env={
                 **os.environ,
@@ -44,5 +44,5 @@ def test_the_examples_run_on_the_simulation_runtime(name, tmp_path):
         kill_all(home)
     assert (saved / "model.safetensors").exists(), done.stdout[-4000:] + done.stderr[-2000:]
     history = History.load(saved)
-    assert str(history.ended) == "limit of 3 rounds"
+    assert str(history.ended) == "limit of 2 rounds"
     assert history.rows[-1].loss < history.rows[0].loss

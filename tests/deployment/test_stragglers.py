@@ -13,7 +13,7 @@ SLOW = (2.0, 2.0, 2.0, 10.0)
 
 
 def test_flanp_outlives_killed_and_restarted_nodes_and_beats_everyone(tmp_path, record_property):
-    """Four nodes, one of them much slower; one is restarted, one killed in the middle of a stage."""
+    """Four nodes, one of them slow; one is restarted, one killed in the middle of a stage."""
     with with_nodes(tmp_path, 4, slow=SLOW) as deployment:
         process, out = run(deployment, "stragglers", wait=False, nodes=4)
         history = Path(f"{out}.run.FLANP") / "history.csv"
@@ -35,7 +35,7 @@ def test_flanp_outlives_killed_and_restarted_nodes_and_beats_everyone(tmp_path, 
     record_property("to the target, FLANP / everyone", times)
     record_property("of FLANP's replies", flanp["counts"])
     assert everyone["ended"] == flanp["ended"] == "target reached"
-    assert flanp["loss"] <= 1.12
+    assert flanp["loss"] <= 1.2
     dropped = {name: n for name, n in flanp["counts"].items() if name != "exchanges"}
     assert sum(dropped.values()) >= 1
     assert ratio < 1
