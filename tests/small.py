@@ -2,18 +2,20 @@
 
 import numpy as np
 
+from flanp import prepare
 from flanp.algorithm import State, flanp
 from flanp.clock import Clock
 from flanp.data import from_clients
 from flanp.engine import Round
 from flanp.measurement import Look
 from flanp.method import Method
-from flanp.participation import Everyone
+from flanp.participation import Everyone, Growing
 from flanp.patience import All
 from flanp.problems import LinearRegression
 from flanp.simulator.engine import Simulator
 from flanp.simulator.world import World
 from flanp.solvers import FedGATE
+from flanp.speeds import Exponential
 from flanp.stopping import FixedRounds
 from flanp.work import Equal
 
@@ -85,3 +87,23 @@ def one_round(engine, model, number, active, tau, eta, gamma):
 
 def models(trace):
     return np.array([arrays["w"] for _, arrays in trace])
+
+
+def simulation(order=None, N=7, seed=0, solver=FedGATE(eta=0.05), shift=0.0, **options):  # noqa: B008
+    """Return FLANP with mini-batches on clients with unequally many samples."""
+    clients = [(x, y + shift) for x, y in linear_clients(N, unequal=True)]
+    order = range(N) if order is None else order
+    data = from_clients([clients[i] for i in order], [f"c{i}" for i in order])
+    parts = {"participation": Growing(2), "stop": FixedRounds(3), "work": Equal(tau=4, batch=6)}
+    method = Method(solver, **{name: options.pop(name, part) for name, part in parts.items()})
+    options = {"speeds": Exponential(), **options}
+    return prepare(LinearRegression(), data, method, seed=seed, **options)
+
+
+def history_bytes(run, folder):
+    """Return what a run to its end has saved."""
+    list(run)
+    run.save(folder)
+    return {
+        name: (folder / name).read_bytes() for name in ("history.csv", "checkpoint.safetensors")
+    }
