@@ -3,7 +3,6 @@
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from figures import FALLING, METRIC, compared, dots, marks, run, scales
 from flanp.plots import (
     draw_comparison,
     draw_panels,
@@ -12,6 +11,8 @@ from flanp.plots import (
     plot_panels,
 )
 from flanp.target import Target
+
+from figures import FALLING, METRIC, compared, dots, marks, run, scales
 
 
 def test_the_target_is_marked_where_it_is_set():

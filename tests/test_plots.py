@@ -6,6 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from flanp.comparison import Comparison
+from flanp.ended import Ended, Reason
+from flanp.history import History
+from flanp.plots import (
+    draw_comparison,
+    draw_run,
+    plot_comparison,
+    plot_run,
+)
+
 from figures import (
     METRIC,
     compared,
@@ -16,15 +26,6 @@ from figures import (
     run,
     scales,
     value_at,
-)
-from flanp.comparison import Comparison
-from flanp.ended import Ended, Reason
-from flanp.history import History
-from flanp.plots import (
-    draw_comparison,
-    draw_run,
-    plot_comparison,
-    plot_run,
 )
 
 
