@@ -39,7 +39,7 @@ def save_checkpoint(
     folder.mkdir(parents=True, exist_ok=True)
     numbers = {name: getattr(state, name) for name in NUMBERS}
     numbers |= {"active": state.active.tolist(), "time": state.clock.time}
-    arrays = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+    arrays = {name: np.asarray(a, order="C") for name, a in arrays.items()}
     arrays[ROWS] = np.frombuffer(history.csv().encode(), np.uint8)
     note = json.dumps({"format": FORMAT, "state": numbers, "about": about}, default=str)
     # One entry: the format does not keep the order of several, and same runs give same bytes.

@@ -5,6 +5,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, final
 
+from flanp.checks import calling, require
 from flanp.parts import Part, Within
 from flanp.trees import Tree, Vector
 
@@ -41,6 +42,15 @@ class Compression(Part):
     @abstractmethod
     def bytes(self, size: int, each: int = 4) -> int:
         """Return how many bytes a message of so many numbers takes, which have `each`."""
+
+    def message_bytes(self, size: int, each: int) -> int:
+        """Return `bytes(size, each)`, after a look at whether a run can use it."""
+        name, expected = f"{type(self).__name__}.bytes", "a whole number, 0 or more"
+        with calling(name, f"it must take (size, each) and return {expected}"):
+            number = self.bytes(size, each)
+            ok = not isinstance(number, bool) and number >= 0 and int(number) == number
+        require(bool(ok), f"{name}({size}, {each})", number, expected)
+        return int(number)
 
     def variance(self, size: int) -> float:
         """Return omega: E||C(x) - x||^2 <= omega ||x||^2, for an unbiased C."""

@@ -131,6 +131,9 @@ class Engine(Protocol[M]):
     def params(self, model: M) -> Tree:
         """Return w as the user knows it."""
 
+    def named(self, model: M) -> dict[str, np.ndarray]:
+        """Return the arrays of w by name."""
+
     def save(self, model: M, clock: Clock) -> dict[str, np.ndarray]:
         """Return all that must outlive the process, the clock's memory included, by name."""
 

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from flanp.checks import BadInput, first_line, is_ours
 from flanp.ended import Ended, Reason
 from flanp.history import Row
+from flanp.parts import Within, check_is
 
 if TYPE_CHECKING:
     from flanp.run import Run
@@ -44,8 +45,9 @@ class Checkpointer(Hook):
 
     def __init__(self, folder: Path | str, every: float = 60.0):
         """Save into a folder, at most once in so many seconds; 0: after each round."""
-        self.folder, self.every = Path(folder), every
-        self._next = time.monotonic() + every
+        self.folder = check_is("folder", folder, Path)
+        self.every = check_is("every", every, Annotated[float, Within(0, 1e9)])
+        self._next = time.monotonic() + self.every
 
     def on_round(self, run: "AnyRun") -> None:
         """Save, if it is time to."""
@@ -62,6 +64,13 @@ class Checkpointer(Hook):
             return
         run.save(self.folder)
         run.save_params(self.folder)
+
+
+def hooks_of(given: Any) -> tuple[Hook, ...]:
+    """Return hooks that a user has given, or refuse them in words."""
+    some = tuple(given) if isinstance(given, Iterable) else given
+    hooks: tuple[Hook, ...] = check_is("hooks", some, tuple[Hook, ...], ". Give a list of them")
+    return hooks
 
 
 def tell(hooks: Iterable[Hook], event: str, run: "AnyRun", *what: Any) -> None:

@@ -23,7 +23,7 @@ class Participation(Part):
             sizes = list(dict.fromkeys(self.stages(N)))
         if N < 1:  # on real machines, for a moment
             return [0]
-        ok = sizes and all(isinstance(n, int | np.integer) and 1 <= n <= N for n in sizes)
+        ok = sizes and all(_is_whole(n) and 1 <= n <= N for n in sizes)
         require(
             bool(ok) and all(a < b for a, b in zip(sizes, sizes[1:], strict=False)),
             f"{type(self).__name__}.stages({N})",
@@ -36,7 +36,7 @@ class Participation(Part):
         """Return `select(n, ranking, rng)`, after a look at whether a run can use it."""
         with calling(f"{type(self).__name__}.select", "it must return clients of the ranking"):
             active = np.asarray(self.select(n, ranking, rng))
-        is_slice = active.base is ranking and active.ndim == 1 and active.size > 0
+        is_slice = active.base is ranking and active.strides == ranking.strides and active.size > 0
         if is_slice or not ranking.size:  # on real machines there may be nobody for a moment
             return active
         require(
@@ -165,6 +165,10 @@ class FastestK(Participation):
     def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return the n fastest."""
         return ranking[:n]
+
+
+def _is_whole(n: object) -> bool:
+    return isinstance(n, int | np.integer) and not isinstance(n, bool)
 
 
 def _are_among(active: np.ndarray, ranking: np.ndarray) -> bool:

@@ -28,7 +28,7 @@ from typing import (
 
 import numpy as np
 
-from flanp.checks import MOST_WHOLE, BadInput, nearest, shown
+from flanp.checks import MOST_WHOLE, BadInput, calling, is_ours, nearest, shown
 
 
 class Within(NamedTuple):
@@ -77,7 +77,10 @@ class _Checked(ABCMeta):
         if inspect.isabstract(cls):
             lacking = ", ".join(sorted(cls.__abstractmethods__))
             raise BadInput(f"{cls.__name__} lacks {lacking}: define it")
-        return super().__call__(*args, **kwargs)
+        if is_ours(cls):
+            return super().__call__(*args, **kwargs)
+        with calling(cls.__name__, "it must take its own fields"):
+            return super().__call__(*args, **kwargs)
 
 
 class Part(ABC, metaclass=_Checked):

@@ -52,8 +52,13 @@ class Patience(Part):
         name = f"{type(self).__name__}.ends"
         with calling(name, "it must return Ends(enough, deadline, least)"):
             ends = Ends(*self.ends(n))
-            ok = 1 <= ends.least <= ends.enough <= n and ends.deadline > 0
-        require(bool(ok), f"{name}({n})", tuple(ends), f"1 <= least <= enough <= {n}, deadline > 0")
+            whole = all(
+                isinstance(k, int | np.integer) and not isinstance(k, bool)
+                for k in (ends.enough, ends.least)
+            )
+            ok = whole and 1 <= ends.least <= ends.enough <= n and ends.deadline > 0
+        allowed = f"whole numbers 1 <= least <= enough <= {n}, deadline > 0"
+        require(bool(ok), f"{name}({n})", tuple(ends), allowed)
         return ends
 
 

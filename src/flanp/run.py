@@ -20,7 +20,7 @@ from flanp.ended import Ended, Reason
 from flanp.engine import Engine, M
 from flanp.files import write_atomically
 from flanp.history import History, Row
-from flanp.hooks import Hook, tell
+from flanp.hooks import Hook, hooks_of, tell
 from flanp.interrupts import uninterrupted
 from flanp.limits import LIMITS, Limits
 from flanp.measurement import Look, Seen
@@ -28,7 +28,6 @@ from flanp.method import Method
 from flanp.parts import check_is, field_types
 from flanp.stopping import Endless
 from flanp.target import Target
-from flanp.trees import as_arrays, leaves
 
 LOSS = "loss"
 
@@ -73,7 +72,7 @@ class Run(Generic[M]):
         if endless or target is not None:
             self.method = replace(method, stop=Endless(method.stop))
         self.limits = limits
-        self.hooks = check_is("hooks", tuple(hooks), tuple[Hook, ...])
+        self.hooks = hooks_of(hooks)
         parts = {part: describe(getattr(method, part)) for part in field_types(Method)}
         self.about = {**parts, **about, "seed": seed}
         given = {"target": target and target.given(), "metrics": dict(metrics or {})}
@@ -127,8 +126,8 @@ class Run(Generic[M]):
 
     def save_params(self, folder: Path | str) -> None:
         """Write the global model, array by array, as model.safetensors."""
-        named = leaves(as_arrays(self.engine.params(self.state.model)))
-        arrays = {name or "w": np.ascontiguousarray(a) for name, a in named.items()}
+        named = self.engine.named(self.state.model)
+        arrays = {name or "w": np.asarray(a, order="C") for name, a in named.items()}
         write_atomically(Path(folder) / "model.safetensors", save(arrays))
 
     def _watch(self, state: State[M]) -> Look | None:
@@ -172,10 +171,7 @@ class Run(Generic[M]):
     def _close(self) -> None:
         """Record the last round, as far as it can be seen without the next."""
         if self._unrecorded():
-            try:
-                self._record(self._see())
-            finally:  # a hook may fail after it
-                self._closed = not self._unrecorded()
+            self._record(self._see(), closing=True)
 
     def _fail(self, error: BaseException) -> None:
         """Note what ended the run, and tell the hooks, which may save it."""
@@ -255,12 +251,12 @@ class Run(Generic[M]):
         of_all = math.isfinite(row.grad_norm_sq) or evaluated
         return (of_all or of_some) and self.target.met(row.value(column))
 
-    def _record(self, seen: Seen) -> None:
+    def _record(self, seen: Seen, closing: bool = False) -> None:
         row = self._row(seen, self._evaluate())
         if seen.whole is not None and not math.isfinite(row.loss + row.grad_norm_sq):
             raise Diverged(row, self.history)
         self.history.rows.append(row)
-        self._closed = False
+        self._closed = closing
         self._tell("on_row", row)
 
     def _evaluate(self) -> dict[str, float]:

@@ -43,6 +43,7 @@ class StageRule(Part):
             raise BadInput(f"{name} returned {shown((accurate, memory))}: {expected}")
         memory = {k: v.item() if isinstance(v, np.generic) else v for k, v in memory.items()}
         for key, value in memory.items():
+            require(isinstance(key, str), f"{name}: a key of its memory", key, "a text")
             plain = isinstance(value, bool | int | float | str | None)
             require(plain, f"{name}: memory[{key!r}]", value, "a number, a text or nothing")
         return bool(accurate), memory

@@ -21,12 +21,16 @@ def leaves(tree: Tree, name: str = "") -> dict[str, Tree]:
     >>> leaves({"b": 1.0, "a": (2.0, ())}, "client")
     {'client.a.0': 2.0, 'client.b': 1.0}
     """
-    found = {}
+    found: dict[str, Tree] = {}
     children = _children(tree)
     if children is None:
         return {name: tree}
     for key, child in children.items():
-        found.update(leaves(child, f"{name}.{key}" if name else key))
+        more = leaves(child, f"{name}.{key}" if name else key)
+        twice = sorted(found.keys() & more.keys())
+        if twice:
+            raise BadInput(f"two arrays are called {twice[0]!r}: rename one of them")
+        found |= more
     return found
 
 
@@ -36,6 +40,8 @@ def rebuild(like: Tree, arrays: dict[str, Tree], name: str = "") -> Tree:
     >>> rebuild({"a": (0.0, ()), "b": 0.0}, {"a.0": 2.0, "b": 1.0})
     {'a': (2.0, ()), 'b': 1.0}
     """
+    if like is None:
+        return None
     children = _children(like)
     if children is None:
         if name not in arrays:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from flanp import History, Reason
+from flanp import BadInput, History, Reason
 from flanp.flower import NobodyAnswered, client
 from flanp.flower import exchange as exchanges
 from flanp.participation import Everyone, Growing
@@ -225,3 +225,16 @@ def test_a_hung_node_does_not_hide_the_target():
     run.start(grid, W_0, num_rounds=50)
     assert str(run.history.ended) == "target reached"
     assert run.history.rows[-1].n == 3
+
+
+def test_a_model_that_diverges_is_told_from_nodes_that_are_slow():
+    with pytest.raises(NobodyAnswered, match="could be used.*NaN or infinity"):
+        strategy(FedAvg(eta=1e9), participation=Everyone(), stop=Never()).start(
+            fleet(N=3), W_0, num_rounds=9
+        )
+
+
+@pytest.mark.parametrize("parts", [FedAvg, [FedAvg(eta=0.1)], ["FedAvg"], [int], {FedAvg}])
+def test_parts_of_a_client_are_classes(parts):
+    with pytest.raises(BadInput, match="give a list of your classes"):
+        client(gradient=gradient, data=lambda context: (), parts=parts)

@@ -76,7 +76,7 @@ def test_the_page_on_a_solver_of_ones_own_is_true(tmp_path, monkeypatch):
     run = strategy(solver, **PARTS)
     result = run.start(fleet(app=names["app"]), W_0, num_rounds=9)
     np.testing.assert_allclose(w_of(result), simulated(solver), atol=1e-5)
-    with pytest.raises(NobodyAnswered):  # an app that does not allow it refuses
+    with pytest.raises(NobodyAnswered, match="this client has no"):  # its app does not allow it
         on_flower(solver)
 
 

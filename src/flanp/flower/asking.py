@@ -182,7 +182,8 @@ class Asking:
         if not len(active):
             raise NobodyAnswered(
                 f"round {planned.number + 1}: none of {len(self.members.all)} clients answered in "
-                "time. Look at the nodes' own logs, or give a longer deadline"
+                "time with what could be used. Look at the nodes' own logs, or give a longer "
+                f"deadline.{self.exchange.complaint}"
             )
         if active.tolist() == wanted:
             return planned

@@ -8,7 +8,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord
 from flwr.clientapp import ClientApp
 
-from flanp.checks import BadInput
+from flanp.checks import BadInput, shown
 from flanp.flower.models import (
     Batch,
     LossAndGradient,
@@ -69,6 +69,10 @@ def client(
     """
     if (loss is None) == (gradient is None) or (model is not None and loss is None):
         raise BadInput("give a client a `loss` (JAX), `model` and `loss` (PyTorch) or `gradient`")
+    if not isinstance(parts, list | tuple) or not all(
+        isinstance(cls, type) and issubclass(cls, Part) for cls in parts
+    ):
+        raise BadInput(f"parts = {shown(parts)}: give a list of your classes, such as [MySolver]")
 
     def build(names: Names) -> LossAndGradient:
         if gradient is not None:

@@ -51,6 +51,8 @@ class Exchange:
     time: Time = field(default_factory=WallTime)
     counts: Counter[str] = field(default_factory=Counter)
     """How many exchanges there were, and how many replies were late, failed, malformed, lost."""
+    complaint: str = ""
+    """What was wrong with the last reply that was dropped."""
     _came_late: list[Late] = field(default_factory=list)
     _late: dict[str, Sent] = field(default_factory=dict)
     _resting: dict[int, float] = field(default_factory=dict)
@@ -217,4 +219,6 @@ class Exchange:
 
     def _count(self, what: str, node: int, why: str) -> None:
         self.counts[what] += 1
-        log(WARNING, "node %s: reply %s, dropped: %s", node, what, why.strip().split("\n")[-1])
+        why = why.strip().split("\n")[-1]
+        self.complaint = f" The last reply that was dropped, of node {node}: {why}"
+        log(WARNING, "node %s: reply %s, dropped: %s", node, what, why)

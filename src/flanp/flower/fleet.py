@@ -67,7 +67,8 @@ class Fleet:
         elif not len(self.members.present):
             raise NobodyAnswered(
                 "no node answered the probe: look at the nodes' own logs. Clients that are not "
-                "built by flanp.flower.client need a strategy without a solver"
+                "built by flanp.flower.client need a strategy without a solver."
+                f"{self.asking.exchange.complaint}"
             )
         seconds, self._unbilled = self._unbilled + self._now() - began, 0.0
         return Roll(self.members.present, self.members.s, self.members.heard(), seconds)
@@ -142,6 +143,10 @@ class Fleet:
             hurry=True,
         )
         return [metrics for metrics, _ in replies.values()]
+
+    def named(self, model: ServerModel) -> dict[str, np.ndarray]:
+        """Return the arrays of the global model by name."""
+        return self.params(model)
 
     def params(self, model: ServerModel) -> dict[str, np.ndarray]:
         """Return w by the names of its arrays."""

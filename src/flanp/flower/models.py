@@ -66,7 +66,7 @@ def torch_model(
     def loss_and_gradient(w: np.ndarray, batch: Batch) -> tuple[float, np.ndarray]:
         with torch.no_grad():
             for p, part in zip(ordered, names.split(w).values(), strict=True):
-                p.copy_(torch.from_numpy(np.ascontiguousarray(part)))
+                p.copy_(torch.from_numpy(np.asarray(part, order="C")))
         value = loss(module, tuple(torch.from_numpy(a) for a in batch))
         gradients = torch.autograd.grad(value, ordered)
         g = torch.cat([g.reshape(-1) for g in gradients])
@@ -98,7 +98,7 @@ def arrays_of(model: Any) -> ArrayRecord:
         parts = {name: p.detach().cpu().numpy() for name, p in model.named_parameters()}
     else:
         parts = dict(_flat(model, ""))
-    return ArrayRecord({name: Array(np.ascontiguousarray(a)) for name, a in parts.items()})
+    return ArrayRecord({name: Array(np.asarray(a, order="C")) for name, a in parts.items()})
 
 
 def nested(parts: dict[str, Any]) -> Any:

@@ -66,4 +66,4 @@ def names_of(arrays: ArrayRecord) -> Names:
 def _as(part: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if np.issubdtype(dtype, np.integer):
         part = np.rint(part)
-    return np.ascontiguousarray(part.astype(dtype))
+    return np.asarray(part, dtype, order="C")

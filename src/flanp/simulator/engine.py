@@ -43,7 +43,7 @@ class Simulator:
         self.machine = Machine(problem, data, solver, world.ranking, **options)
         self.world, self.s = world, data.s
         self._roll = Roll(self.machine.everyone, self.s)
-        self._message_bytes = solver.compression.bytes(
+        self._message_bytes = solver.compression.message_bytes(
             self.machine.layout.size, np.dtype(self.machine.precision).itemsize
         )
 
@@ -136,6 +136,10 @@ class Simulator:
     def params(self, model: Model) -> Tree:
         """Return the global model as the problem's own pytree."""
         return self.machine.params(model)
+
+    def named(self, model: Model) -> dict[str, np.ndarray]:
+        """Return the arrays of the global model by name."""
+        return self.machine.named(model)
 
     def save(self, model: Model, clock: Clock) -> dict[str, np.ndarray]:
         """Return w, the states by name, with a row for each client by id, and what is under way."""

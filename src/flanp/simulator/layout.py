@@ -1,5 +1,6 @@
 """A model as one flat vector, and back."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import jax
@@ -21,6 +22,17 @@ class Layout:
     def size(self) -> int:
         """Length of the vector."""
         return sum(self._lengths())
+
+    @property
+    def names(self) -> list[str]:
+        """The dotted names of the leaves; the name of a single array is empty.
+
+        >>> layout_of({"b": jnp.ones(2), "a": [jnp.zeros(3)]}).names
+        ['a.0', 'b']
+        """
+        tree = self.tree([*self.shapes])
+        found = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda leaf: leaf in self.shapes)
+        return [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in found]
 
     def ravel(self, tree: Tree) -> jax.Array:
         """Return the vector of a tree.
@@ -61,4 +73,8 @@ def layout_of(params: Tree) -> Layout:
             raise BadInput(f"the start model has a leaf of type {kind}: all must be floats")
         if not np.isfinite(np.asarray(jnp.asarray(leaf))).all():
             raise BadInput("the start model holds parameters that are NaN or infinite")
-    return Layout(treedef, tuple(jnp.shape(leaf) for leaf in leaves))
+    layout = Layout(treedef, tuple(jnp.shape(leaf) for leaf in leaves))
+    twice = [name for name, number in Counter(layout.names).items() if number > 1]
+    if twice:
+        raise BadInput(f"the start model has two arrays that are called {twice[0]!r}: rename one")
+    return layout

@@ -233,6 +233,11 @@ class Machine:
         with self.running():
             return self.layout.unravel(model.w)
 
+    def named(self, model: Model) -> dict[str, np.ndarray]:
+        """Return the arrays of the global model by name."""
+        parts = jax.tree.leaves(self.params(model))
+        return dict(zip(self.layout.names, map(np.asarray, parts), strict=True))
+
     def _first_posts(self, w: jax.Array) -> tuple[Tree, Tree]:
         """Return what clients keep at the start, and what of a round until its mean is known."""
         client, told = self.solver.join(w), self.solver.tell(self.solver.server_start(w))

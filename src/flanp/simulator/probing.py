@@ -33,6 +33,11 @@ def check_range(data: FederatedData, precision: str) -> None:
             )
 
 
+ADVICE = (
+    "no float(), no `if` on eta or on arrays, no NumPy functions; see xp = w.__array_namespace__()"
+)
+
+
 def check_traceable(solver: Solver, size: int, precision: str) -> None:
     """Refuse a user's solver that NumPy can run, but JAX cannot trace."""
     parts = (solver, solver.local, solver.compression)
@@ -47,8 +52,7 @@ def check_traceable(solver: Solver, size: int, precision: str) -> None:
             with_sizes = with_values(solver, eta=sizes[0], gamma=sizes[1])
             return getattr(with_sizes, method)(*args)
 
-        advice = "it is traced by JAX: no float(), no `if` on eta or on arrays, no NumPy functions"
-        with calling(f"{kind}.{method}", f"{advice}; see xp = w.__array_namespace__()"):
+        with calling(f"{kind}.{method}", f"it is traced by JAX: {ADVICE}"):
             return jax.eval_shape(call, sizes, *args)
 
     step = Step(number, number, number, number, number)
@@ -60,6 +64,9 @@ def check_traceable(solver: Solver, size: int, precision: str) -> None:
     m_i, posted = traced("post", w, number, client, told, w)
     traced("settle", client, told, posted, m_i, step)
     traced("server_step", w, server, m_i, step)
+    local = type(solver.local).__name__
+    with calling(f"{local}.step", f"it is traced by JAX: {ADVICE}"):
+        jax.eval_shape(lambda w: solver.local.step(w, solver.local.start(w)), w)
 
 
 def first_params(problem: Problem, key: jax.Array, data: FederatedData) -> Params:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from flanp.checks import BadInput, calling
+from flanp.checks import BadInput, calling, require
 from flanp.solvers.base import Solver, Step
-from flanp.trees import Tree, as_arrays, leaves
+from flanp.trees import Tree, Vector, as_arrays, leaves
 
 SIZE = 6
 """Numbers in the model that a solver is tried on."""
@@ -17,6 +17,8 @@ def check_solver(solver: Solver) -> None:
         hash(solver)
     rng = np.random.default_rng(0)
     w, g, w_i, Delta, u = rng.random((5, SIZE), np.float32)
+    if not solver.compression.random:
+        u = u[:0]
     step = Step(*np.array([0.1, 1.0, 2.0, 2.0, 1.0], np.float32))
 
     with calling(f"{kind}.server_start", "it must take w and return arrays, or ()"):
@@ -36,7 +38,7 @@ def check_solver(solver: Solver) -> None:
     _check_local_step(solver, g, w)
     expected = "it must take (Delta_i, tau_i, client, server) and return a vector"
     with calling(f"{kind}.message", expected):
-        message = np.asarray(solver.message(Delta, 2, client.own, told))
+        message = solver.message(Delta, 2, client.own, told)
     _has_shape(f"{kind}.message", message, ((SIZE,),))
     name = type(solver.compression).__name__
     if solver.compression.biased and leaves(client.own) and not solver.remembers:
@@ -45,9 +47,10 @@ def check_solver(solver: Solver) -> None:
             "behind lead astray: use QSGD, or FedAvg, FedNova, FedProx, FedOpt or DIANA"
         )
     compression = f"{name}.send"
-    with calling(compression, "it must take (x, error, u) and return a vector and what is left"):
+    expected = "it must take (x, error, u) and return a vector and what is left; without "
+    with calling(compression, f"{expected}`random = True` u is empty"):
         m_i, posted = solver.post(Delta, 2, client, told, u)
-    _has_shape(compression, np.asarray(m_i), ((SIZE,),))
+    _has_shape(compression, m_i, ((SIZE,),))
     expected = "it must take (client, server, m_i, m, step) and return the client's new state"
     with calling(f"{kind}.client_step", expected):
         after = solver.settle(client, told, posted, m_i, step)
@@ -56,7 +59,7 @@ def check_solver(solver: Solver) -> None:
     expected = "it must take (w, server, m, step) and return w and the server's new state"
     with calling(f"{kind}.server_step", expected):
         new_w, after = solver.server_step(w, server, m_i, step)
-    _has_shape(f"{kind}.server_step", np.asarray(new_w), ((SIZE,),))
+    _has_shape(f"{kind}.server_step", new_w, ((SIZE,),))
     _same_form(f"{kind}.server_step", server, after)
 
 
@@ -66,7 +69,7 @@ def _check_direction(
     name = f"{type(solver).__name__}.direction"
     vectors = np.broadcast_arrays(g, drift, w_i, w)
     with calling(name, "it must take (g, drift, w_i, w) and return a vector"):
-        whole = np.asarray(solver.direction(*vectors))
+        whole = solver.direction(*vectors)
         halves = [solver.direction(*(v[h] for v in vectors)) for h in (np.s_[:2], np.s_[2:])]
     _has_shape(name, whole, ((SIZE,),))
     _by_coordinate(name, whole, halves)
@@ -76,15 +79,21 @@ def _check_local_step(solver: Solver, g: np.ndarray, w: np.ndarray) -> None:
     local = solver.local
     name = f"{type(local).__name__}.step"
 
-    def second(part: slice) -> np.ndarray:
-        memory = local.start(w[part])
-        _, memory = local.step(g[part], memory)
-        return np.asarray(local.step(g[part], memory)[0])
+    def second(part: slice) -> Vector:
+        start = local.start(w[part])
+        _, memory = local.step(g[part], start)
+        _same_form(name, start, memory)
+        return local.step(g[part], memory)[0]
 
     with calling(name, "it must take (d_i, memory) and return a vector and the new memory"):
         whole, halves = second(np.s_[:]), [second(np.s_[:2]), second(np.s_[2:])]
     _has_shape(name, whole, ((SIZE,),))
     _by_coordinate(name, whole, halves)
+    name, expected = f"{type(local).__name__}.length", "an array of positive numbers, like tau"
+    with calling(name, f"it must take tau, an array, and return {expected}"):
+        length = np.asarray(local.length(np.array([1, 2, 7])))
+        ok = length.shape == (3,) and np.isfinite(length).all() and length.min() > 0
+    require(bool(ok), f"{name}([1, 2, 7])", length.tolist(), expected)
 
 
 def _by_coordinate(name: str, whole: np.ndarray, halves: list[np.ndarray]) -> None:
@@ -95,7 +104,10 @@ def _by_coordinate(name: str, whole: np.ndarray, halves: list[np.ndarray]) -> No
         )
 
 
-def _has_shape(name: str, value: np.ndarray, shapes: tuple[tuple[int, ...], ...]) -> None:
+def _has_shape(name: str, value: Vector, shapes: tuple[tuple[int, ...], ...]) -> None:
+    if isinstance(value, list | tuple):
+        raise BadInput(f"{name} returned a {type(value).__name__}: it must be an array")
+    value = np.asarray(value)
     if value.shape not in shapes or value.dtype.kind not in "fiu":
         wanted = " or ".join("a number" if shape == () else "a vector like w" for shape in shapes)
         raise BadInput(f"{name} returned {value.dtype}{list(value.shape)}: it must be {wanted}")
