@@ -5,7 +5,7 @@ import numpy as np
 from flanp import prepare
 from flanp.algorithm import State, flanp
 from flanp.clock import Clock
-from flanp.data import from_clients
+from flanp.data import Synthetic, from_clients
 from flanp.engine import Round
 from flanp.measurement import Look
 from flanp.method import Method
@@ -14,9 +14,9 @@ from flanp.patience import All
 from flanp.problems import LinearRegression
 from flanp.simulator.engine import Simulator
 from flanp.simulator.world import World
-from flanp.solvers import FedGATE
+from flanp.solvers import FedAvg, FedGATE
 from flanp.speeds import Exponential
-from flanp.stopping import FixedRounds
+from flanp.stopping import FixedRounds, Never
 from flanp.work import Equal
 
 
@@ -107,3 +107,14 @@ def history_bytes(run, folder):
     return {
         name: (folder / name).read_bytes() for name in ("history.csv", "checkpoint.safetensors")
     }
+
+
+SIX = Synthetic(clients=6, samples=10, dim=3)
+
+
+def short_run(solver=FedAvg(eta=0.05), stop=Never(), **options):  # noqa: B008
+    """Return a run of three rounds of everyone."""
+    parts = {"participation": Everyone(), "work": Equal(tau=2)}
+    method = Method(solver, stop=stop, **{name: options.pop(name, parts[name]) for name in parts})
+    problem = options.pop("problem", LinearRegression())
+    return prepare(problem, SIX, method, **{"max_rounds": 3, **options})

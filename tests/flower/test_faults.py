@@ -227,6 +227,7 @@ def test_a_hung_node_does_not_hide_the_target():
     assert run.history.rows[-1].n == 3
 
 
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value):RuntimeWarning")
 def test_a_model_that_diverges_is_told_from_nodes_that_are_slow():
     with pytest.raises(NobodyAnswered, match="could be used.*NaN or infinity"):
         strategy(FedAvg(eta=1e9), participation=Everyone(), stop=Never()).start(
