@@ -101,7 +101,7 @@ class Weights:
 
 def test_a_model_of_any_registered_class_is_saved_as_it_is(tmp_path):
     problem = Custom(
-        lambda key: Weights(jnp.zeros(3), [jnp.zeros(())]),
+        lambda key: Weights(jnp.zeros(3), [jnp.zeros(()), ()]),
         lambda p, b: jnp.mean((b[0] @ p.slope + p.offset[0] - b[1]) ** 2),
     )
     short_run(problem=problem, hooks=[Checkpointer(tmp_path)]).to_the_end()

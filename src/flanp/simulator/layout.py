@@ -30,8 +30,7 @@ class Layout:
         >>> layout_of({"b": jnp.ones(2), "a": [jnp.zeros(3)]}).names
         ['a.0', 'b']
         """
-        tree = self.tree([*self.shapes])
-        found = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda leaf: leaf in self.shapes)
+        found = jax.tree_util.tree_leaves_with_path(self.tree([*range(len(self.shapes))]))
         return [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in found]
 
     def ravel(self, tree: Tree) -> jax.Array:
