@@ -6,12 +6,12 @@ import sys
 import numpy as np
 import pytest
 
-from flanp import Method, prepare
+from flanp import BadInput, Method, prepare
 from flanp.compression import QSGD, TopK
 from flanp.data import from_clients
 from flanp.flower import NobodyAnswered, client
 from flanp.participation import Growing
-from flanp.solvers import DIANA, FedAvg, FedGATE, FedOpt, FedSplit, Momentum
+from flanp.solvers import DIANA, FedAvg, FedGATE, FedOpt, FedSplit, Momentum, Solver
 from flanp.speeds import Measured
 from flanp.stopping import FixedRounds
 from flanp.work import Equal
@@ -86,3 +86,15 @@ def test_compressed_messages_are_short_on_the_wire():
         run, _ = on_flower(FedAvg(eta=0.05, compression=compression))
         sent[type(compression).__name__] = run.history.rows[-1].sent
     assert sent["QSGD"] < sent["Exact"]
+
+
+class Fails(Solver):
+    def server_step(self, w, server, m, step):
+        if len(w) == 3:  # not at the look before the first round
+            raise ZeroDivisionError("no step")
+        return w, server
+
+
+def test_a_server_step_that_fails_is_named():
+    with pytest.raises(BadInput, match=r"Fails\.server_step failed \(ZeroDivisionError: no step"):
+        on_flower(Fails(eta=0.05), parts=[Fails])

@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import MetricRecord, RecordDict
 from flwr.common.logger import log
 
-from flanp.checks import BadInput
+from flanp.checks import BadInput, calling
 from flanp.clock import Clock
 from flanp.engine import Reply, Roll, Round, Spent
 from flanp.flower.asking import Asking, NobodyAnswered, ServerModel
@@ -100,13 +100,14 @@ class Fleet:
         self._unbilled = 0.0
         answers: dict[int, Answer] = reply.content
         held, replies = reply.round, [*answers.values()]
+        asking, solver = self.asking, self.asking.method.solver
         steps = dict(zip(held.active.tolist(), held.tau.tolist(), strict=True))
-        tau = self.asking.method.solver.local.length(np.array([steps[i] for i in answers], float))
+        tau = solver.local.length(np.array([steps[i] for i in answers], float))
         m, s = mean_message(replies).astype(model.w.dtype), np.array([a.s for a in replies])
         # A client may hold more than it said when the stage began.
         step = step_of(held.eta, held.gamma, s, tau, max(held.pool, s.sum()))
-        asking = self.asking
-        w, server = asking.method.solver.server_step(model.w, asking.server_state(model), m, step)
+        with calling(f"{type(solver).__name__}.server_step", "it must return w and its new state"):
+            w, server = solver.server_step(model.w, asking.server_state(model), m, step)
         after = ServerModel(
             np.asarray(w, model.w.dtype),
             as_arrays(server),
