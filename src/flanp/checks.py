@@ -100,6 +100,11 @@ class calling:
             raise BadInput(reason) from error
 
 
+def is_whole(value: object) -> bool:
+    """Whether a value is a whole number, Python's or NumPy's, and not True or False."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def is_ours(thing: object) -> bool:
     """Whether a class, or an object's class, is flanp's own and not a user's."""
     cls = thing if isinstance(thing, type) else type(thing)

@@ -6,7 +6,7 @@ from typing import Annotated, final
 
 import numpy as np
 
-from flanp.checks import calling, require
+from flanp.checks import calling, is_whole, require
 from flanp.parts import Many, Part, Within
 
 
@@ -23,7 +23,7 @@ class Participation(Part):
             sizes = list(dict.fromkeys(self.stages(N)))
         if N < 1:  # on real machines, for a moment
             return [0]
-        ok = sizes and all(_is_whole(n) and 1 <= n <= N for n in sizes)
+        ok = sizes and all(is_whole(n) and 1 <= n <= N for n in sizes)
         require(
             bool(ok) and all(a < b for a, b in zip(sizes, sizes[1:], strict=False)),
             f"{type(self).__name__}.stages({N})",
@@ -165,10 +165,6 @@ class FastestK(Participation):
     def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return the n fastest."""
         return ranking[:n]
-
-
-def _is_whole(n: object) -> bool:
-    return isinstance(n, int | np.integer) and not isinstance(n, bool)
 
 
 def _are_among(active: np.ndarray, ranking: np.ndarray) -> bool:

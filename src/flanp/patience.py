@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple, final
 
 import numpy as np
 
-from flanp.checks import calling, require
+from flanp.checks import calling, is_whole, require
 from flanp.parts import Part, Within
 
 Share = Annotated[float, Within(0, 1, above=True)]
@@ -52,10 +52,7 @@ class Patience(Part):
         name = f"{type(self).__name__}.ends"
         with calling(name, "it must return Ends(enough, deadline, least)"):
             ends = Ends(*self.ends(n))
-            whole = all(
-                isinstance(k, int | np.integer) and not isinstance(k, bool)
-                for k in (ends.enough, ends.least)
-            )
+            whole = is_whole(ends.enough) and is_whole(ends.least)
             ok = whole and 1 <= ends.least <= ends.enough <= n and ends.deadline > 0
         allowed = f"whole numbers 1 <= least <= enough <= {n}, deadline > 0"
         require(bool(ok), f"{name}({n})", tuple(ends), allowed)

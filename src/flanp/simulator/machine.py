@@ -103,15 +103,15 @@ class Machine:
             if batch is not None:
                 batch = min(batch, rows)  # a larger one would hold the same samples, and padding
             chunk = chunk or chunk_size(self.layout.size, batch or rows, place.slots)
-            self._sight = Sight(problem, self.layout, chunk, place.mesh)
+            self._sight = Sight(self.layout, place.mesh, problem, chunk)
             form = with_values(solver, eta=1.0, gamma=1.0)
-            self.program = Program(problem, self.layout, chunk, place.mesh, form, batch)
+            self.program = Program(self.layout, place.mesh, problem, chunk, form, batch)
             sizes = StepSizes(*np.array([solver.eta, solver.gamma], precision))
             self._sizes = jax.device_put(sizes, place.everywhere)
             check_traceable(solver, self.layout.size, precision)
             self._require_room(data.N)
             self._shard = place.deal(data)
-            self._evaluation = Evaluation(metrics, self.layout, place.mesh)
+            self._evaluation = Evaluation(self.layout, place.mesh, metrics)
             self._test = None if test is None or not metrics else place.deal_rows(test)
             w = self.layout.ravel(params).astype(precision)
             self.start_w = jax.device_put(w, place.everywhere)

@@ -100,9 +100,7 @@ def evaluate(evaluation: Evaluation, w: jax.Array, batch: Batch, weights: jax.Ar
         return total / count
 
     specs = (P(), P(CLIENTS), P(CLIENTS))
-    return jax.shard_map(
-        on_device, mesh=evaluation.mesh, in_specs=specs, out_specs=P(), check_vma=False
-    )(w, batch, weights)
+    return evaluation.on_devices(on_device, specs, P())(w, batch, weights)
 
 
 def measurement(sums: np.ndarray) -> Measurement:

@@ -27,13 +27,10 @@ class StepSizes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sight:
-    """All that decides the compiled code of a look; equal ones share one compilation."""
+class Code:
+    """What decides compiled code; equal ones share one compilation."""
 
-    problem: Problem
     layout: Layout
-    chunk: int
-    """C, how many clients a device works on side by side."""
     mesh: Mesh
 
     def on_devices(self, f: Callable[..., Tree], inputs: Tree, outputs: Tree) -> Callable[..., Any]:
@@ -41,6 +38,22 @@ class Sight:
         # Unchecked: the check refuses a user's loss with a scan or a cond that starts from a
         # constant.
         return jax.shard_map(f, mesh=self.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+
+
+@dataclass(frozen=True)
+class Evaluation(Code):
+    """All that decides the compiled code of an evaluation."""
+
+    metrics: tuple[Metric, ...]
+
+
+@dataclass(frozen=True)
+class Sight(Code):
+    """All that decides the compiled code of a look."""
+
+    problem: Problem
+    chunk: int
+    """C, how many clients a device works on side by side."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +67,6 @@ class Program(Sight):
     def solver(self, sizes: StepSizes) -> Solver:
         """Return the solver with its own step sizes."""
         return with_values(self.form, eta=sizes.eta, gamma=sizes.gamma)
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """All that decides the compiled code of an evaluation."""
-
-    metrics: tuple[Metric, ...]
-    layout: Layout
-    mesh: Mesh
 
 
 class Shard(NamedTuple):
