@@ -8,20 +8,24 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from flanp.checks import BadInput, first_line, shown
+from flanp.checks import BadInput, first_line, listed, nearest, shown
 
+R = TypeVar("R")
 SEAL = "sha256"
 """Name of a file's checksum in it."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 """A number as tables hold it; float() would also take 1_000, nan and infinity."""
 QUOTED = re.compile(r'"[^"]*"')
+CLIENT_NAMES = {"client", "client_id", "client id", "clients", "id", "name", "node", "device"}
+"""What a column of clients is called."""
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -146,6 +150,93 @@ def read_csv(path: Path) -> list[tuple[int, list[str]]]:
     while lines and not any(lines[-1][1]):  # spreadsheets leave lines of separators at the end
         lines.pop()
     return lines
+
+
+def reads_once(read: Callable[[Path], R]) -> Callable[[Path], R]:
+    """Keep what a function made of a file until the file has another content.
+
+    Each seed and method of a comparison asks for it, and a long trace takes seconds to read.
+    """
+
+    @lru_cache(maxsize=2)
+    def remembered(path: Path, content: str) -> R:
+        del content
+        return read(path)
+
+    @wraps(read)
+    def reading(path: Path) -> R:
+        content = ""
+        with suppress(OSError, ValueError):  # for which reading has words
+            content = sha256(Path(path).read_bytes())
+        return remembered(Path(path), content)
+
+    return reading
+
+
+def read_client_table(
+    path: Path, known: Mapping[str, Collection[str]], needed: Sequence[str]
+) -> tuple[list[int], dict[str, list[str]]]:
+    """Return the lines' numbers and the cells of each known column, `client` among them.
+
+    Args:
+        path: the file, whose header names the columns; those that are not known are left out.
+        known: for each column beside `client`, what else it may be called.
+        needed: those that must be there.
+    """
+    lines = read_csv(path)
+    form = ",".join(("client", *known))
+    if len(lines) < 2:
+        raise BadInput(f"{path}: it must hold a header, such as '{form}', and lines below it")
+    (_, header), *rows = lines
+    names = [name.lower() for name in header]
+    places: dict[str, int] = {}
+    for name, others in {"client": CLIENT_NAMES, **known}.items():
+        found = [i for i, each in enumerate(names) if each == name or each in others]
+        if len(found) > 1:
+            raise BadInput(f"{path}: {listed(header[i] for i in found)}: give {name!r} one column")
+        if found:
+            places[name] = found[0]
+        elif name in ("client", *needed):
+            raise BadInput(
+                f"{path}: no column {name!r}; its first line, {shown(','.join(header))}, must name "
+                f"the columns, such as '{form}'"
+            )
+    for line, cells in rows:
+        if len(cells) != len(header):
+            raise BadInput(f"{path}, line {line}: {len(cells)} cells; the header has {len(header)}")
+        if not cells[places["client"]]:
+            raise BadInput(f"{path}, line {line}: the client has no name")
+    return [line for line, _ in rows], {
+        name: [cells[i] for _, cells in rows] for name, i in places.items()
+    }
+
+
+def check_clients(
+    path: Path, there: Collection[str], ids: Sequence[str], lack: str, line: str
+) -> None:
+    """Refuse a file whose clients are not the data's: silence would hide a misspelt name.
+
+    Args:
+        path: the file.
+        there: the clients of the file.
+        ids: the clients of the data.
+        lack: what a client lacks that the file does not have.
+        line: what a line of the file looks like.
+    """
+    missing = [i for i in ids if i not in there]
+    if missing:
+        raise BadInput(f"{path}: no {lack} for {_some(missing)}; add a line '{line}' for each")
+    unknown = sorted({*there} - {*ids})
+    if unknown:
+        raise BadInput(
+            f"{path}: {_some(unknown)} not among the clients of the data"
+            f"{nearest(unknown[0], list(ids)[:20])}"
+        )
+
+
+def _some(ids: Sequence[str]) -> str:
+    """Return 'client a', or 'clients a, b, c and 7 more'."""
+    return f"client {ids[0]!r}" if len(ids) == 1 else f"clients {listed(ids, most=3)}"
 
 
 def read_number(text: str, where: str) -> float:

@@ -19,6 +19,10 @@ class Stream(IntEnum):
     PARTICIPATION = 6
     EVALUATION = 7
     PROBE = 8
+    CHANGE = 9
+    AVAILABILITY = 10
+    NETWORK = 11
+    DROPOUTS = 12
 
 
 ORDER, NOISE = 1, 2

@@ -2,13 +2,14 @@
 
 from flanp.data.federated import FederatedData, from_arrays, from_clients
 from flanp.data.sources import CIFAR10, CSV, MNIST, Digits, Source, Synthetic
-from flanp.data.splits import IID, ByLabel, Dirichlet, Split
+from flanp.data.splits import IID, Apart, ByLabel, Dirichlet, Split, Unequal
 
 __all__ = [
     "CIFAR10",
     "CSV",
     "IID",
     "MNIST",
+    "Apart",
     "ByLabel",
     "Digits",
     "Dirichlet",
@@ -16,6 +17,7 @@ __all__ = [
     "Source",
     "Split",
     "Synthetic",
+    "Unequal",
     "from_arrays",
     "from_clients",
 ]

@@ -10,7 +10,7 @@ import numpy as np
 from flanp.checks import BadInput, calling, require
 from flanp.data.federated import COPIES, FederatedData, from_arrays, from_clients
 from flanp.data.images import load_cifar10, load_mnist
-from flanp.data.splits import IID, Split
+from flanp.data.splits import IID, Split, Unequal
 from flanp.data.tables import read_table
 from flanp.memory import require_room
 from flanp.parts import Many, Part, Within, check_is
@@ -54,6 +54,12 @@ class Synthetic(Source):
     """Condition number of the inputs' covariance, kappa."""
     noise: Annotated[float, Within(0, 1e9)] = 1.0
     """Standard deviation of the noise."""
+    spread: Annotated[float, Within(0, 5)] = 0.0
+    """Above 0, clients hold unequally many samples: in proportion to exp(spread * normal)."""
+    shift: Annotated[float, Within(0, 1e3)] = 0.0
+    """How much each client's own w differs from the common one, in each direction."""
+    apart: Annotated[float, Within(0, 0.99)] = 0.0
+    """Above 0, only this share of the clients, the last ones, differ, and all in the same way."""
 
     def load(self, seed: int = 0) -> FederatedData:
         """Draw the samples."""
@@ -67,8 +73,26 @@ class Synthetic(Source):
         x = rng.standard_normal((N, s, d))
         x *= scale
         y = x @ w + self.noise * rng.standard_normal((N, s))
-        weights = np.ones((N, s), np.float32)
-        return FederatedData((x, y), weights, tuple(str(i) for i in range(N)))
+        if self.shift:
+            own = self.shift * self._shifts(rng)
+            y += np.einsum("nsd,nd->ns", x, own)
+        ids = tuple(str(i) for i in range(N))
+        if not self.spread:
+            return FederatedData((x, y), np.ones((N, s), np.float32), ids)
+        if self.shift:
+            raise BadInput("(spread, shift): samples are dealt anew where sizes differ; give one")
+        hands = Unequal(self.spread).deal(np.zeros(N * s), N, rng)
+        ends = np.cumsum([len(hand) for hand in hands])[:-1]
+        flat = np.split(x.reshape(N * s, d), ends), np.split(y.reshape(N * s), ends)
+        return from_clients([*zip(*flat, strict=True)], ids)
+
+    def _shifts(self, rng: np.random.Generator) -> np.ndarray:
+        """Return how each client's w differs."""
+        N, d = self.clients, self.dim
+        if not self.apart:
+            return rng.standard_normal((N, d))
+        theirs = np.arange(N) >= N - max(1, round(self.apart * N))
+        return np.where(theirs[:, None], rng.standard_normal(d), 0.0)
 
 
 @final

@@ -101,6 +101,54 @@ class ByLabel(Split):
         return [np.concatenate([pieces[j] for j in hand]) for hand in dealt]
 
 
+@final
+@dataclass(frozen=True)
+class Unequal(Split):
+    """A random deal of unequally many samples: in proportion to exp(sigma times a normal number).
+
+    Each client gets one sample or more.
+    """
+
+    sigma: Annotated[float, Within(0, 5)] = 1.0
+
+    def deal(self, y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Return the row numbers of each client."""
+        parts = np.exp(self.sigma * rng.standard_normal(clients))
+        spare = len(y) - clients
+        ends = np.arange(1, clients) + np.rint(spare * np.cumsum(parts / parts.sum())[:-1])
+        return np.split(rng.permutation(len(y)), ends.astype(int))
+
+
+@final
+@dataclass(frozen=True)
+class Apart(Split):
+    """The last clients hold the last labels, which nobody else has.
+
+    With speeds that are `in_order` these are the slow ones: who trains on the fast alone never
+    sees those labels.
+    """
+
+    share: Annotated[float, Within(0.01, 0.99)] = 0.3
+    """Of the clients that are apart."""
+    labels: Annotated[int, Within(1, 1_000_000)] = 3
+    """How many labels they have for themselves."""
+
+    def deal(self, y: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Return the row numbers of each client."""
+        known = _labels(y)
+        if self.labels >= len(known) or clients < 2:
+            raise BadInput(
+                f"(labels, clients) = {(self.labels, clients)}: there must be fewer than the "
+                f"{len(known)} labels of the data, and two clients or more"
+            )
+        apart = min(max(1, round(self.share * clients)), clients - 1)
+        theirs = np.isin(y, known[-self.labels :])
+        hands = []
+        for rows, number in ((~theirs, clients - apart), (theirs, apart)):
+            hands += np.array_split(rng.permutation(np.flatnonzero(rows)), number)
+        return hands
+
+
 def _labels(y: np.ndarray) -> np.ndarray:
     if not np.issubdtype(y.dtype, np.integer) or y.ndim != 1:
         raise BadInput("this split needs whole-number labels as targets; use the IID split")
