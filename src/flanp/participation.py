@@ -1,17 +1,58 @@
 """Who takes part: FLANP's growth, everyone, k random clients, the k fastest."""
 
+import math
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Annotated, final
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, final
 
 import numpy as np
 
-from flanp.checks import calling, is_whole, require
+from flanp.checks import BadInput, calling, is_whole, require, shown
 from flanp.parts import Many, Part, Within
+from flanp.streams import Stream, generator
+from flanp.work import Work
+
+Memory = dict[str, Any]
+"""What a policy remembers from round to round: numbers, and lists of them, by name."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the server has observed when it chooses a round's participants."""
+
+    ranking: np.ndarray
+    """All clients that the stage knows, fastest first."""
+    T: np.ndarray
+    """Seconds per local step of each client; infinite where nothing is known."""
+    exchange: np.ndarray
+    """Seconds of an exchange with each client, beside its steps."""
+    s: np.ndarray
+    """Samples of each client."""
+    work: Work
+    round: int = 0
+    """Rounds done."""
+    losses: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
+    """For each client the round of its last report (-1: none), the mean of its samples' losses and
+    the root of the mean of their squares; empty if the policy does not ask for them."""
+    seed: int = 0
+
+    @cached_property
+    def seconds(self) -> np.ndarray:
+        """What a round takes each client; infinite where nothing is known."""
+        return self.work.base(self.s) * self.T + self.exchange
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """Random numbers of this round's choice."""
+        return generator(self.seed, Stream.PARTICIPATION, self.round)
 
 
 class Participation(Part):
     """A policy: how many clients take part in each stage, and which ones in each round."""
+
+    sees_losses: ClassVar[bool] = False
+    """Whether participants report their losses."""
 
     def check(self, N: int) -> None:
         """Refuse a policy that asks for more clients than there are."""
@@ -32,20 +73,26 @@ class Participation(Part):
         )
         return sizes
 
-    def participants(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return `select(n, ranking, rng)`, after a look at whether a run can use it."""
-        with calling(f"{type(self).__name__}.select", "it must return clients of the ranking"):
-            active = np.asarray(self.select(n, ranking, rng))
+    def participants(self, n: int, known: Known, memory: Memory) -> tuple[np.ndarray, Memory]:
+        """Return `choose(n, known, memory)`, after a look at whether a run can use it."""
+        name, ranking = type(self).__name__, known.ranking
+        if not ranking.size:  # on real machines there may be nobody for a moment
+            return ranking, memory
+        with calling(f"{name}.select", "it must return clients of the ranking"):
+            chosen, memory = self.choose(n, known, memory)
+            active = np.asarray(chosen)
+        if not isinstance(memory, dict):
+            raise BadInput(f"{name}.choose returned {shown(memory)}: its memory must be a dict")
         is_slice = active.base is ranking and active.strides == ranking.strides and active.size > 0
-        if is_slice or not ranking.size:  # on real machines there may be nobody for a moment
-            return active
+        if is_slice:
+            return active, memory
         require(
             _are_among(active, ranking),
             f"{type(self).__name__}.select(n = {n})",
             active.tolist(),
             "one or more different clients of the ranking",
         )
-        return active
+        return active, memory
 
     def drawn_from(self, n: int, ranking: np.ndarray) -> np.ndarray:
         """Return `pool(n, ranking)`, after a look at whether a run can use it."""
@@ -70,8 +117,15 @@ class Participation(Part):
         """
 
     @abstractmethod
-    def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return the n participants of a round; `ranking` holds all clients, fastest first."""
+    def select(self, n: int, known: Known) -> np.ndarray:
+        """Return the n participants of a round; `known.ranking` holds all clients, fastest first.
+
+        `known.rng` draws random numbers, the same ones whenever the run is repeated.
+        """
+
+    def choose(self, n: int, known: Known, memory: Memory) -> tuple[np.ndarray, Memory]:
+        """Return the participants and what to remember: for policies that remember something."""
+        return self.select(n, known), memory
 
 
 @final
@@ -104,9 +158,9 @@ class Growing(Participation):
             stages.append(n)
         return stages
 
-    def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def select(self, n: int, known: Known) -> np.ndarray:
         """Return the n fastest."""
-        return ranking[:n]
+        return known.ranking[:n]
 
 
 @final
@@ -118,33 +172,41 @@ class Everyone(Participation):
         """Return [N]."""
         return [N]
 
-    def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def select(self, n: int, known: Known) -> np.ndarray:
         """Return all clients."""
-        return ranking[:n]
+        return known.ranking[:n]
 
 
 @final
 @dataclass(frozen=True)
 class RandomK(Participation):
-    """k clients, drawn anew in each round, uniformly and without replacement."""
+    """k clients, drawn anew in each round, uniformly and without replacement.
+
+    With `over` above 1, that many times k are asked: together with `patience.First(k)` this is
+    over-selection (Bonawitz et al., Towards Federated Learning at Scale, MLSys 2019, with 1.3).
+
+    >>> RandomK(10, over=1.3).stages(100)
+    [13]
+    """
 
     k: Many
+    over: Annotated[float, Within(1, 100)] = 1.0
 
     def check(self, N: int) -> None:
         """Refuse a k above N."""
         require(self.k <= N, "k", self.k, f"at most the number of clients, {N}")
 
     def stages(self, N: int) -> list[int]:
-        """Return [k]."""
-        return [min(self.k, N)]
+        """Return [over k]."""
+        return [min(math.ceil(self.over * self.k - 1e-9), N)]
 
     def pool(self, n: int, ranking: np.ndarray) -> np.ndarray:
         """Return everyone."""
         return ranking
 
-    def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def select(self, n: int, known: Known) -> np.ndarray:
         """Return n random clients, fastest first."""
-        return ranking[np.sort(rng.choice(len(ranking), n, replace=False))]
+        return known.ranking[np.sort(known.rng.choice(len(known.ranking), n, replace=False))]
 
 
 @final
@@ -162,9 +224,9 @@ class FastestK(Participation):
         """Return [k]."""
         return [min(self.k, N)]
 
-    def select(self, n: int, ranking: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def select(self, n: int, known: Known) -> np.ndarray:
         """Return the n fastest."""
-        return ranking[:n]
+        return known.ranking[:n]
 
 
 def _are_among(active: np.ndarray, ranking: np.ndarray) -> bool:

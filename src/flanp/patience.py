@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple, final
 import numpy as np
 
 from flanp.checks import calling, is_whole, require
-from flanp.parts import Part, Within
+from flanp.parts import Many, Part, Within
 
 Share = Annotated[float, Within(0, 1, above=True)]
 
@@ -21,21 +21,27 @@ class Ends(NamedTuple):
     """Seconds after its begin."""
     least: int
 
-    def of(self, seconds: np.ndarray) -> float:
-        """Return when a round ends whose participants would answer after so many seconds.
+    def of(self, seconds: np.ndarray, ok: np.ndarray | None = None) -> float:
+        """Return when a round ends whose participants answer, or drop out, after so many seconds.
+
+        Whoever drops out does not answer; nobody waits for more answers than there can be.
 
         >>> Ends(enough=3, deadline=2.5, least=1).of(np.array([1.0, 9.0, 2.0]))
         2.5
         """
-        least = _arrival(seconds, self.least)
+        if ok is None or ok.all():
+            answers, last = seconds, np.inf
+        else:
+            answers, last = np.where(ok, seconds, np.inf), float(seconds.max())
+        least = _arrival(answers, self.least)
         if self.enough == self.least:
-            return least
-        return max(least, min(self.deadline, _arrival(seconds, self.enough)))
+            return min(least, last)
+        return min(max(least, min(self.deadline, _arrival(answers, self.enough))), last)
 
 
 def _arrival(seconds: np.ndarray, k: int) -> float:
     """Return when the k-th of some replies comes."""
-    if k == len(seconds):
+    if k >= len(seconds):
         return float(seconds.max())
     return float(np.partition(seconds, k - 1)[k - 1])
 
@@ -84,6 +90,22 @@ class Quorum(Patience):
         """Return the end with the reply that makes a share of them."""
         enough = math.ceil(self.share * n - 1e-9)
         return Ends(max(1, enough), math.inf, max(1, enough))
+
+
+@final
+@dataclass(frozen=True)
+class First(Patience):
+    """The first k replies are enough: with more clients asked than k, over-selection.
+
+    >>> First(10).ends(13)
+    Ends(enough=10, deadline=inf, least=10)
+    """
+
+    k: Many
+
+    def ends(self, n: int) -> Ends:
+        """Return the end with the k-th reply."""
+        return Ends(min(self.k, n), math.inf, min(self.k, n))
 
 
 @final

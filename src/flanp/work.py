@@ -96,3 +96,27 @@ class SpeedMatched(Work):
         # The factor 1 + 1e-9 keeps a quotient such as 0.3/0.1 from falling just below 3.
         fit = np.floor((tau * T).max() / (tau * T) * (1 + 1e-9)).astype(int)
         return tau * np.clip(fit, 1, self.limit)
+
+
+@final
+@dataclass(frozen=True)
+class Partial(Work):
+    """As many of tau steps as fit while some client does all of its own: the slow do a part.
+
+    tau_i = tau_q T_q / T_i rounded down, at least 1 and at most tau, where q is the client at a
+    quantile of the time that the work takes. With FedProx this is its answer to stragglers.
+
+    Reference: Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020.
+
+    >>> Partial(tau=10).steps(T=np.array([1.0, 2.0, 5.0]), s=np.array([9, 9, 9]))
+    array([10, 10,  4])
+    """
+
+    quantile: Annotated[float, Within(0, 1)] = 0.5
+
+    def steps(self, T: np.ndarray, s: np.ndarray) -> np.ndarray:
+        """Return tau_i."""
+        tau = self.base(s)
+        time = np.quantile(tau * T, self.quantile, method="lower")
+        fit = np.floor(time / T * (1 + 1e-9))
+        return np.clip(fit, 1, tau).astype(int)
