@@ -1,14 +1,13 @@
 """Comparing methods on the same data, model and speeds, over several seeds."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from flanp.checks import BadInput, require
 from flanp.data import FederatedData, Source
@@ -20,27 +19,16 @@ from flanp.participation import Everyone
 from flanp.parts import Seed, Within, check_is
 from flanp.problems import Problem
 from flanp.progress import Progress
+from flanp.ratios import SpeedUp, speed_up
 from flanp.simulator.simulate import check_method, check_options, prepare
 from flanp.speeds import DEFAULT, Speeds
-from flanp.target import Target
+from flanp.target import Target, resolve_target
+from flanp.trying import tune_methods
 
-STATISTICAL_ACCURACY = "statistical accuracy"
+TUNING_SEEDS = 2
 SEEDS = 5
 """On how many seeds methods are compared where nothing else is said."""
 Seeds = Annotated[int, Within(1, 10_000)]
-
-
-class SpeedUp(NamedTuple):
-    """How many times sooner one method reaches the target than another."""
-
-    mean: float
-    """Geometric mean over the seeds."""
-    low: float
-    """Lower end of the 95% interval of that mean; NaN with fewer than two seeds."""
-    high: float
-    """Upper end."""
-    seeds: int
-    """On how many seeds both reached the target."""
 
 
 @dataclass
@@ -123,9 +111,8 @@ class Comparison:
         for name, histories in self.histories.items():
             for history in histories:
                 history.save(folder / slug(name) / f"seed-{history.about['seed']}")
-        about = {**self.about, "tuned": False}  # nobody has looked for each one's best step size
         targets = [target.given() if target else {} for target in self.targets]
-        result = {**about, "targets": targets, "methods": self.rows()}
+        result = {"tuned": False, **self.about, "targets": targets, "methods": self.rows()}
         write_json(folder / "comparison.json", result)
 
 
@@ -139,6 +126,8 @@ def compare(
     seed: int = 0,
     target: dict[str, float] | str | None = None,
     progress: bool = True,
+    tune: Sequence[str] | Mapping[str, Sequence[float]] = (),
+    tuning_seeds: int = TUNING_SEEDS,
     partial: Comparison | None = None,
     **options: Any,
 ) -> Comparison:
@@ -155,6 +144,9 @@ def compare(
             ||grad L_N||^2 <= 2 mu c/(N s) where the problem knows mu and c. Without one it is the
             lowest loss that every method reaches within the limits, on each seed.
         progress: show progress where it takes over two seconds.
+        tune: knobs that are to be each method's own best, such as ["eta", "tau"], or the values to
+            try of each, such as {"eta": [0.1, 0.2]}; see `flanp.tuning`.
+        tuning_seeds: on how many further seeds they are tried.
         partial: a comparison to fill, which then holds what was done if this is interrupted.
         options: keywords of `simulate`.
 
@@ -204,6 +196,20 @@ def compare(
         result.goal = (
             f"{target} of all data" if target else "the lowest loss that all methods reach"
         )
+    if tune:
+        after = seed + seeds
+        chosen = tune_methods(
+            *(problem, data, methods, speeds, tune),
+            range(after, after + check_is("tuning_seeds", tuning_seeds, Seeds)),
+            target,
+            progress,
+            **options,
+        )
+        methods = {name: found.method for name, found in chosen.items()}
+        result.about["tuned"] = {
+            "seeds": [after, after + tuning_seeds - 1],
+            "knobs": {name: found.knobs for name, found in chosen.items()},
+        }
     with Progress("", total=seeds * len(methods), enabled=progress) as shown:
         for number in range(seed, seed + seeds):
             loaded = data.loaded(number) if isinstance(data, Source) else data
@@ -233,25 +239,6 @@ def compare(
     return result
 
 
-def speed_up(slow: np.ndarray, fast: np.ndarray) -> SpeedUp:
-    """Return the geometric mean of slow/fast over the seeds, with its 95% interval.
-
-    >>> speed_up(np.array([20.0, 20.0, np.nan]), np.array([10.0, 10.0, 10.0]))
-    SpeedUp(mean=2.0, low=2.0, high=2.0, seeds=2)
-    """
-    both = np.isfinite(slow) & np.isfinite(fast) & (fast > 0) & (slow > 0)
-    logs = np.log(slow[both] / fast[both])
-    if len(logs) == 0:
-        return SpeedUp(math.nan, math.nan, math.nan, 0)
-    mean = logs.mean()
-    half = math.nan
-    if len(logs) > 1:
-        error = logs.std(ddof=1) / math.sqrt(len(logs))
-        half = stdtrit(len(logs) - 1, 0.975) * error
-    mean, low, high = (float(np.exp(x)) for x in (mean, mean - half, mean + half))
-    return SpeedUp(mean, low, high, len(logs))
-
-
 def slug(name: str) -> str:
     """Return a name that can be a folder's.
 
@@ -268,23 +255,6 @@ def _check(name: str, method: Method, problem: Problem, data: FederatedData) -> 
         check_method(method, problem, data)
     except BadInput as error:
         raise BadInput(f"methods.{name}: {error}") from error
-
-
-def resolve_target(
-    target: dict[str, float] | str | None, problem: Problem, data: FederatedData
-) -> dict[str, float] | None:
-    """Return a target as a level, where it was given as "statistical accuracy"."""
-    if not isinstance(target, str):
-        return target
-    if target != STATISTICAL_ACCURACY:
-        raise BadInput(f"target = {target!r}: it must be {STATISTICAL_ACCURACY!r} or a level")
-    constants = problem.constants(data)
-    if constants is None or constants.c is None:
-        raise BadInput(
-            f"the statistical accuracy of {type(problem).__name__} is not known: give a level, "
-            "such as loss = 0.3, as the target"
-        )
-    return {"grad_norm_sq": float(2 * constants.mu * constants.c / data.s.sum())}
 
 
 def common_target(runs: list[History]) -> Target | None:

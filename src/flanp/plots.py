@@ -44,19 +44,19 @@ class Axis(NamedTuple):
 
 def plot_run(history: History, path: Path) -> list[Path]:
     """Draw one run's curves with its stages; return the files written (PNG and SVG)."""
-    return _write(draw_run(history), path)
+    return write_figure(draw_run(history), path)
 
 
 def plot_comparison(comparison: Comparison, path: Path) -> list[Path]:
     """Draw each method's median curve and its spread over the seeds; return the files written."""
-    return _write(draw_comparison(comparison), path)
+    return write_figure(draw_comparison(comparison), path)
 
 
 def plot_panels(
     comparisons: dict[str, Comparison], column: str, title: str, path: Path
 ) -> list[Path]:
     """Draw one column over rounds and time, of several comparisons over time; return the files."""
-    return _write(draw_panels(comparisons, column, title), path)
+    return write_figure(draw_panels(comparisons, column, title), path)
 
 
 def plot_plan(plan: Plan, path: Path) -> Path:
@@ -286,7 +286,7 @@ def _summary(runs: list[History], axis: Axis, column: str) -> tuple[np.ndarray, 
     return grid, summary
 
 
-def _write(figure: Figure, path: Path) -> list[Path]:
+def write_figure(figure: Figure, path: Path) -> list[Path]:
     """Write a figure as PNG and SVG; one without axes is not written."""
     if not figure.axes:
         return []

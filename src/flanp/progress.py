@@ -70,6 +70,17 @@ class Progress(Hook):
             print(part + text, file=sys.stderr, flush=True)
             self._next = time.monotonic() + EVERY
 
+    def note(self, text: str) -> None:
+        """Show a line of one's own."""
+        self.title = text
+        if not self.enabled or time.monotonic() < self._next:
+            return
+        if self._console.is_terminal:
+            self._draw(text)
+        else:
+            print(f"[{self.done}/{self.total}] {text}", file=sys.stderr, flush=True)
+            self._next = time.monotonic() + EVERY
+
     def advance(self) -> None:
         """Count one run as done."""
         self.done += 1

@@ -1,6 +1,8 @@
 """Results as tables for a person."""
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -8,7 +10,9 @@ from rich.table import Table
 
 from flanp.comparison import Comparison
 from flanp.history import History
+from flanp.league.table import matrix
 from flanp.planning import Plan
+from flanp.tuning import Tuned
 
 MOST_STAGES = 40
 """How many stages of a plan are shown."""
@@ -64,6 +68,24 @@ def print_comparison(console: Console, result: Comparison) -> None:
     console.print(table)
 
 
+def print_league(console: Console, cells: Sequence[dict[str, Any]]) -> None:
+    """Print for each problem and target how far each method is behind the first."""
+    for setting, words, by_scenario in matrix(cells):
+        title = f"{setting}: time to {words}, as a multiple of the first's (– not reached)"
+        table = Table(title=escape(title), title_justify="left", box=None)
+        table.add_column("")
+        for scenario in by_scenario:
+            table.add_column(scenario, justify="right")
+        names = dict.fromkeys(s.method for some in by_scenario.values() for s in some)
+        for name in names:
+            found = [
+                next((s.text for s in some if s.method == name), "")
+                for some in by_scenario.values()
+            ]
+            table.add_row(escape(name), *found)
+        console.print(table)
+
+
 def print_plan(console: Console, plan: Plan) -> None:
     """Print a plan stage by stage, with a bar for each stage's time, and its verdict."""
     table = Table(box=None)
@@ -91,8 +113,34 @@ def print_plan(console: Console, plan: Plan) -> None:
     console.print(plan.verdict(), highlight=False, markup=False)
 
 
+def print_tuning(console: Console, tuned: Mapping[str, Tuned], several: bool) -> None:
+    """Print what each method is quickest with, and how to use it."""
+    table = Table(box=None)
+    table.add_column("method")
+    for heading in ("time", "runs", "quickest with"):
+        table.add_column(heading, justify="left" if heading == "quickest with" else "right")
+    for name, found in tuned.items():
+        table.add_row(escape(name), f"{found.time:,.4g}", str(found.runs), _knobs(found.knobs))
+    console.print(table)
+    for name, found in tuned.items():
+        where = f'methods."{name}".' if several else ""
+        sets = " ".join(f"--set '{where}{path}={v:g}'" for path, v in found.knobs.items())
+        console.print(sets, highlight=False, markup=False, soft_wrap=True)
+
+
+def _knobs(knobs: Mapping[str, float]) -> str:
+    return ", ".join(f"{path.split('.')[1]} = {value:.3g}" for path, value in knobs.items())
+
+
 def _tuning(result: Comparison) -> str:
-    """Say that the step sizes are as they were given, since nobody has tuned them."""
+    """Say whether each method has its own best step size, and others of its knobs."""
+    tuned = result.about.get("tuned")
+    if tuned:
+        first, last = tuned["seeds"]
+        lines = [f"  {name}: {_knobs(knobs)}" for name, knobs in tuned["knobs"].items()]
+        return "\n".join(
+            [f"Tuned: each method at its own best, found on seeds {first} to {last}:", *lines]
+        )
     solvers = [runs[0].about["solver"] for runs in result.histories.values() if runs]
     etas = {solver["eta"] for solver in solvers}
     if len(etas) == 1 and len(solvers) > 1:

@@ -1,13 +1,18 @@
 """The level that a run is to reach: of its loss, its gradient or one of its metrics."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 
 from flanp.checks import BadInput, nearest, shown
 from flanp.parts import Within, check_is
 
+if TYPE_CHECKING:
+    from flanp.data.federated import FederatedData
+    from flanp.problems import Problem
+
+STATISTICAL_ACCURACY = "statistical accuracy"
 LOWER = {"loss": False, "grad_norm_sq": False}
 """Columns that each history has, and whether higher values are better."""
 Level = Annotated[float, Within(-1e300, 1e300)]
@@ -64,3 +69,20 @@ class Target(NamedTuple):
     def given(self) -> dict[str, float]:
         """Return it as it is given."""
         return {self.column: self.level}
+
+
+def resolve_target(
+    target: dict[str, float] | str | None, problem: "Problem", data: "FederatedData"
+) -> dict[str, float] | None:
+    """Return a target as a level, where it was given as "statistical accuracy"."""
+    if not isinstance(target, str):
+        return target
+    if target != STATISTICAL_ACCURACY:
+        raise BadInput(f"target = {target!r}: it must be {STATISTICAL_ACCURACY!r} or a level")
+    constants = problem.constants(data)
+    if constants is None or constants.c is None:
+        raise BadInput(
+            f"the statistical accuracy of {type(problem).__name__} is not known: give a level, "
+            "such as loss = 0.3, as the target"
+        )
+    return {"grad_norm_sq": float(2 * constants.mu * constants.c / data.s.sum())}

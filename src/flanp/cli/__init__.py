@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from flanp.cli import flower, paper, runs
+from flanp.cli import flower, league, paper, runs
 
 app = typer.Typer(
     help="Federated learning that finishes sooner when clients differ in speed.",
@@ -13,7 +13,15 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (runs.run, runs.compare, paper.reproduce, paper.plan, runs.init):
+for command in (
+    runs.run,
+    runs.compare,
+    runs.tune,
+    league.league,
+    paper.reproduce,
+    paper.plan,
+    runs.init,
+):
     app.command()(command)
 app.add_typer(flower.app, name="flower")
 

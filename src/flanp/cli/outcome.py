@@ -23,6 +23,7 @@ RESULTS = (
     "curves.png",
     "curves.svg",
     "comparison.json",
+    "tuned.json",
     "*/seed-*/history.csv",
     "*/seed-*/history.json",
 )

@@ -57,7 +57,10 @@ def reproduce(
 def plan(
     speeds: Annotated[
         str,
-        typer.Option(help="CSV file of (client, seconds), uniform:50:500, exp:1, lognormal:1:1."),
+        typer.Option(
+            help="CSV file of (client, seconds), uniform:50:500, exp:1, lognormal:1:1, "
+            "pareto:1:1.5, devices."
+        ),
     ],
     clients: Annotated[int | None, typer.Option(help="N; a file's own if left out.")] = None,
     samples: Annotated[int, typer.Option(help="s, of each client.")] = 100,
@@ -70,10 +73,10 @@ def plan(
     ] = None,
 ) -> None:
     """Predict from the speeds whether FLANP is worth it, and with which n0 and growth."""
-    from flanp.planning import parse_speeds
     from flanp.planning import plan as make_plan
     from flanp.report import print_plan
     from flanp.speeds import Measured
+    from flanp.speeds.parsing import parse_speeds
 
     drawn = parse_speeds(speeds)
     if isinstance(drawn, Measured) and clients is None:

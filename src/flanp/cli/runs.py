@@ -89,10 +89,14 @@ def compare(
             loaded.data,
             loaded.methods,
             loaded.speeds,
+            network=loaded.network,
+            availability=loaded.availability,
             seeds=s.seeds,
             seed=s.seed,
             target=s.target,
             metrics=loaded.metrics,
+            tune=s.tune,
+            tuning_seeds=s.tuning_seeds,
             partial=result,
             **s.options(),
         )
@@ -116,6 +120,45 @@ def compare(
     if all(run.diverged for runs in result.histories.values() for run in runs):
         say("flanp: every run diverged. Lower eta, gamma or tau")
         raise typer.Exit(1)
+
+
+@exit_codes
+def tune(
+    config: ConfigFile = None,
+    knob: Annotated[
+        list[str] | None,
+        typer.Option(help="What to tune: eta, tau, n0, ... May be repeated.", show_default=False),
+    ] = None,
+    set_: Set = None,
+    out: Out = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Find each method's own best knobs, on seeds that a comparison does not use."""
+    from flanp.files import write_json
+    from flanp.report import print_tuning
+    from flanp.trying import tune_methods
+
+    loaded = _load(config, set_)
+    folder = out or Path("runs") / (f"{config.stem}-tune" if config else "tune")
+    claim(folder, overwrite)
+    s = loaded.settings
+    knobs = knob or s.tune or ["eta", "tau"]
+    first = s.seed + s.seeds
+    tuned = tune_methods(
+        *(loaded.problem, loaded.data, loaded.methods, loaded.speeds, knobs),
+        range(first, first + s.tuning_seeds),
+        s.target,
+        network=loaded.network,
+        availability=loaded.availability,
+        metrics=loaded.metrics,
+        **s.options(),
+    )
+    write_json(
+        folder / "tuned.json",
+        {name: {"knobs": t.knobs, "time": t.time, "runs": t.runs} for name, t in tuned.items()},
+    )
+    print_tuning(console(), tuned, several="methods" in loaded.raw)
+    print(f"saved in {folder}/")
 
 
 @exit_codes
