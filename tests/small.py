@@ -81,7 +81,8 @@ def rounds_of(engine, method, seed, rounds):
 def one_round(engine, model, number, active, tau, eta, gamma):
     """Return the model after a round of a stage in which the active clients are all there are."""
     pool, ends = float(engine.s[active].sum()), All().ends(len(active))
-    round_ = Round(number, active, tau, eta, gamma, pool, 0.0, engine.world.T, ends)
+    T, exchange = engine.world.T, engine.exchange()
+    round_ = Round(number, active, tau, eta, gamma, pool, 0.0, T, exchange, ends)
     return engine.apply(model, engine.ask(model, round_, Look.NOTHING))
 
 

@@ -10,7 +10,7 @@ from flanp.participation import Everyone, Growing
 from flanp.schedules import Shrinking
 from flanp.solvers import FedAvg, FedGATE
 from flanp.speeds import FromCSV, Uniform
-from flanp.stopping import GradientNoise
+from flanp.stopping import LossNoise
 from flanp.work import Equal, SpeedMatched
 
 SMALL = """
@@ -43,12 +43,19 @@ def test_the_bundled_default_is_valid_and_names_every_part():
             assert name in default_text()
 
 
+def test_the_readme_names_every_part():
+    text = (Path(__file__).parents[1] / "README.md").read_text()
+    inside = {"schedule", "local", "compression", "change"}  # parameters of other parts
+    names = [name for family in FAMILIES.keys() - inside for name in FAMILIES[family].members]
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
 def test_defaults(load):
     config = load(SMALL)
     (method,) = config.methods.values()
     assert list(config.methods) == ["FedGATE"]
     assert method.participation == Growing()
-    assert method.stop == GradientNoise()
+    assert method.stop == LossNoise()
     assert method.work == Equal(tau=10)
     assert config.speeds == Uniform()
 

@@ -203,6 +203,9 @@ loaded = flanp.data.Synthetic(clients=6).load(0)
 split = flanp.data.IID()
 problem = flanp.problems.LinearRegression()
 speeds = flanp.speeds.Homogeneous()
+change = flanp.speeds.Drift()
+availability = flanp.availability.Random()
+network = flanp.network.Exchange(2.0)
 solver = flanp.solvers.FedAvg(eta=0.05)
 schedule = flanp.schedules.Shrinking()
 local = flanp.solvers.Momentum(0.5)
@@ -213,6 +216,7 @@ work = flanp.work.Equal(tau=3)
 patience = flanp.patience.Quorum(0.5)
 """
 INSIDE = {"split": "data", "schedule": "solver", "local": "solver", "compression": "solver"}
+INSIDE |= {"change": "speeds"}
 """Families whose parts are parameters of another part."""
 
 
@@ -224,6 +228,7 @@ def test_every_family_takes_a_module_and_an_attribute(tmp_path, family, as_class
         "problem": {"name": "LinearRegression"},
         "data": {"name": "Synthetic", "clients": 6},
         "solver": {"name": "FedGATE", "eta": 0.05},
+        "speeds": {"name": "Uniform"},
     }
     given = {"name": "mine:Mine" if as_class else f"mine:{family}"}
     if as_class:  # the parameters that a class of the family must have

@@ -8,10 +8,10 @@ from flanp.ended import Ended, Reason
 from flanp.history import History, Row
 
 ROWS = [
-    Row(0, 0, 0, 0.0, 2.0, 4.0, 4.5, 0.0, 0, {"distance": 0.1 + 0.2}),
-    Row(1, 0, 2, 10.0, 1.0, 1e-30, 2.0, 0.25, 80, {"distance": 0.5}),
-    Row(2, 1, 4, 1 / 3 + 30, 0.5, 0.1, 0.1, 0.5, 240, {"distance": 0.25}),
-    Row(3, 1, 4, 60.0, 0.7, 0.2, 0.2, 0.5, 400, {"distance": 0.25}),
+    Row(0, 0, 0, 0.0, 2.0, 4.0, 4.5, 0.0, metrics={"distance": 0.1 + 0.2}),
+    Row(1, 0, 2, 10.0, 1.0, 1e-30, 2.0, 0.25, 80, 96, 1 / 3, 0.1, {"distance": 0.5}),
+    Row(2, 1, 4, 1 / 3 + 30, 0.5, 0.1, 0.1, 0.5, 240, 288, 50.0, 0.1, {"distance": 0.25}),
+    Row(3, 1, 4, 60.0, 0.7, 0.2, 0.2, 0.5, 400, 480, 110.0, 0.7, {"distance": 0.25}),
 ]
 METRICS = {"metrics": {"test_error": False, "distance": False}}
 
@@ -25,6 +25,8 @@ def test_saved_and_loaded_back_without_loss(tmp_path):
     assert back.ended == history.ended
     header = (tmp_path / "deep" / "folder" / "history.csv").read_text().splitlines()[0]
     assert header.startswith("round,stage,n,time,loss,grad_norm_sq")
+    assert ",sent,received,spent,lost," in header
+    assert back.column("spent").tolist() == [0.0, 1 / 3, 50.0, 110.0]
 
 
 def test_time_to_a_target_is_the_first_round_at_or_under_it():
@@ -43,8 +45,8 @@ def test_bad_targets():
         History(ROWS).time_to(los=1.0)
     with pytest.raises(BadInput, match="it must be one level"):
         History(ROWS).time_to(loss=1.0, distance=2.0)
-    with pytest.raises(BadInput, match="no column 'lost'"):
-        History(ROWS).column("lost")
+    with pytest.raises(BadInput, match="no column 'losses'"):
+        History(ROWS).column("losses")
 
 
 def test_stages_add_up():

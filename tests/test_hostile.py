@@ -22,10 +22,16 @@ from attempts import BYTES, SECONDS, Attempts
 REQUIRED = {
     "RandomK": {"k": 2},
     "FastestK": {"k": 2},
+    "FedCS": {"deadline": 1000.0},
+    "TiFL": {"k": 1, "tiers": 2},
+    "Oort": {"k": 2},
+    "First": {"k": 2},
     "FixedRounds": {"rounds": 2},
     "Deadline": {"seconds": 100.0},
     "Measured": {"seconds": [1.0, 2.0, 3.0, 4.0]},
     "FromCSV": {"path": "speeds.csv"},
+    "Trace": {"path": "trace.csv"},
+    "FromTrace": {"path": "trace.csv"},
     "CSV": {"path": "table.csv", "target": "y", "clients": 4},
     "MNIST": {"folder": ".", "clients": 4},
     "CIFAR10": {"folder": ".", "clients": 4},
@@ -34,11 +40,12 @@ REQUIRED = {
     "Synthetic": {"clients": 4, "samples": 10, "dim": 2},
     "Equal": {"tau": 2},
     "SpeedMatched": {"tau": 2},
+    "Partial": {"tau": 2},
     "MLP": {"widths": [3]},
     "LogisticRegression": {},
 }
 """Parameters with which a part runs on four clients."""
-LABELS = {"MLP", "LogisticRegression", "IID", "Dirichlet", "ByLabel"}
+LABELS = {"MLP", "LogisticRegression", "IID", "Dirichlet", "ByLabel", "Unequal", "Apart"}
 """Parts that are tried on labelled data."""
 STEP_SIZES = {"eta", "gamma", "tau", "rho", "schedule", "factor", "epochs", "mu", "L", "s", "c"}
 STEP_SIZES |= {"sigma2", "limit", "condition"}
@@ -97,11 +104,13 @@ def configuration(family, name, field, value):
     lines = [] if field in ("max_rounds", "target") else ["max_rounds = 3"]
     if name in LABELS or name in ("Digits", "MNIST", "CIFAR10"):
         parts["data"], parts["problem"] = {"name": "Digits"}, {"name": "LogisticRegression"}
-    if family in parts:
+    if family in parts or family in ("availability", "network"):
         parts[family] = {"eta": 0.01} if family == "solver" else {}
         parts[family] |= {"name": name}
     elif family == "split":
         parts["data"]["split"] = {"name": name, field: value}
+    elif family == "change":
+        parts["speeds"]["change"] = {"name": name, field: value}
     elif family in ("schedule", "local", "compression"):
         if name == "TopK":  # which solvers with a state at the clients refuse
             parts["solver"]["name"] = "FedAvg"
@@ -142,6 +151,8 @@ def tiny_images(folder):
 def attempts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("attempts")
     (folder / "speeds.csv").write_text("client,seconds\n0,1\n1,2\n2,3\n3,4\n")
+    trace = "client,time,seconds,kbits,from,until\n0,0,1,9,0,\n1,0,2,9,0,\n2,0,3,9,0,\n3,0,4,9,0,\n"
+    (folder / "trace.csv").write_text(trace)
     rng = np.random.default_rng(0)
     rows = "".join(f"{a:.3f},{b:.3f}\n" for a, b in rng.standard_normal((40, 2)))
     (folder / "table.csv").write_text("x,y\n" + rows)
@@ -202,3 +213,30 @@ def test_all_of_a_declared_range_runs_or_is_refused_in_words(attempts, family, n
 def test_any_value_of_any_field_runs_or_is_refused_in_words(attempts, where, value):
     family, name, field = where
     judge(attempts, configuration(family, name, field, value), field, value)
+
+
+def one_of(family, **fields):
+    """Return tables of a family's parts, some with other fields."""
+    tables = [{"name": name, **REQUIRED.get(name, {})} for name in FAMILIES[family].members]
+    more = st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in fields.items()})
+    return st.tuples(st.sampled_from(tables), more).map(lambda pair: {**pair[0], **pair[1]})
+
+
+COMBINED = {
+    "solver": one_of("solver").map(lambda table: {**table, "eta": 0.01}),
+    "speeds": one_of("speeds", jitter=[1.0], known=[False], change=[{"name": "SlowDowns"}]),
+    "availability": one_of("availability", dropouts=[0.1, 0.95]),
+    "work": one_of("work", tau=[1, 3], batch=[3]),
+} | {family: one_of(family) for family in ("participation", "stop", "patience", "network")}
+
+
+@given(parts=st.fixed_dictionaries(COMBINED), seed=st.integers(0, 3))
+@settings(max_examples=40)
+def test_parts_go_together_or_are_refused_in_words(attempts, parts, seed):
+    parts["data"] = {"name": "Synthetic", **REQUIRED["Synthetic"]}
+    parts["problem"] = {"name": "LinearRegression"}
+    lines = ["max_rounds = 8", f"seed = {seed}"]
+    text = "\n".join([*lines, *(f"{key} = {toml(part)}" for key, part in parts.items())])
+    code, message, *_ = attempts(text)
+    assert code is not None, f"{message}\nof\n{text}"
+    assert code == 0 or "\n" not in message

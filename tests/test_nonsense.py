@@ -87,8 +87,8 @@ class Everyone(flanp.participation.Participation):
     def stages(self, N):
         return self.given
 
-    def select(self, n, ranking, rng):
-        return ranking if self.selected is None else self.selected
+    def select(self, n, known):
+        return known.ranking if self.selected is None else self.selected
 
 
 @pytest.mark.parametrize(
@@ -187,9 +187,9 @@ def test_schedules_that_return_nonsense(answer):
 
 def test_policies_cannot_change_the_ranking():
     class Sorting(Everyone):
-        def select(self, n, ranking, rng):
-            ranking.sort()
-            return ranking
+        def select(self, n, known):
+            known.ranking.sort()
+            return known.ranking
 
     with pytest.raises(BadInput, match=r"Sorting.select failed .*read-only"):
         flanp.simulate(PROBLEM, DATA, Method(GATE, Sorting()))

@@ -161,13 +161,13 @@ class Repeated(Participation):
     def stages(self, N):
         return [*self.sizes_]
 
-    def select(self, n, ranking, rng):
-        return np.broadcast_to(ranking[:1], (n,))
+    def select(self, n, known):
+        return np.broadcast_to(known.ranking[:1], (n,))
 
 
 def test_clients_take_part_once():
     for policy, message in (
-        (Repeated(), r"Repeated\.select"),
+        (Repeated(), r"Repeated\.select\(n = 3\) = "),
         (Repeated(sizes_=(True,)), r"Repeated\.stages"),
     ):
         with pytest.raises(BadInput, match=message):

@@ -12,8 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flanp.checks import BadInput
-from flanp.planning import MOST_STAGES, parse_speeds, plan
-from flanp.speeds import Exponential, FromCSV, Homogeneous, LogNormal, Measured, Speeds, Uniform
+from flanp.planning import MOST_STAGES, plan
+from flanp.speeds import (
+    Devices,
+    Exponential,
+    FromCSV,
+    Homogeneous,
+    LogNormal,
+    Measured,
+    Pareto,
+    Speeds,
+    Uniform,
+)
+from flanp.speeds.parsing import parse_speeds
 
 
 @dataclass(frozen=True)
@@ -104,6 +115,7 @@ NUMBERS = st.one_of(
     ),
 )
 KNOWN = [Exponential(), Uniform(), Uniform(1, 1), LogNormal(1e9, 10), Homogeneous()]
+KNOWN += [Pareto(1e9, 0.2), Devices()]
 ANY_SPEEDS = st.sampled_from([*KNOWN, Own(), Measured((1e9, 1e-9)), Exponential, None, "exp:1"])
 NAMES = ["clients", "samples", "kappa", "n0", "growth", "start", "step", "tau", "seed"]
 
@@ -176,6 +188,8 @@ def plan_or_words(speeds, arguments):
 def test_speeds_as_the_command_line_takes_them(tmp_path, monkeypatch):
     assert parse_speeds("exp:2:3") == parse_speeds("Exponential:2:3") == Exponential(2.0, 3.0)
     assert parse_speeds("lognormal:1:0.5") == parse_speeds("LogNormal:1e0:.5") == LogNormal(1, 0.5)
+    assert parse_speeds("pareto:2:3") == parse_speeds("Pareto:2.0:3") == Pareto(2.0, 3.0)
+    assert parse_speeds("devices") == parse_speeds("Devices") == Devices()
     assert parse_speeds("same:4") == parse_speeds("homogeneous:4") == Homogeneous(4.0)
     assert parse_speeds("Uniform:50:500") == parse_speeds("uniform") == Uniform(50, 500)
     (tmp_path / "s.csv").write_text("client,seconds\na,1\nb,2\n")
@@ -190,13 +204,15 @@ def test_speeds_as_the_command_line_takes_them(tmp_path, monkeypatch):
     [
         ("unifrom:50:500", "unknown distribution 'unifrom'; did you mean 'uniform'?"),
         ("unifrom:0.5:1.5", "unknown distribution 'unifrom'; did you mean 'uniform'?"),
-        ("gausian:1", "unknown distribution 'gausian'; there are: 'exp',"),
+        ("gausian:1", "unknown distribution 'gausian'; there are: 'devices', 'exp',"),
         ("", "unknown distribution ''"),
         (":1", "unknown distribution ''"),
         ("phones.csv", "no such file"),
         ("data/phones", "no such file"),
         ("C:\\data\\phones", "no such file"),
         ("x" * 5000, "unknown distribution"),
+        ("devices:1", "devices alone"),
+        ("pareto:1:2:3", "pareto:least:shape with numbers, for instance pareto:1:1.5"),
         ("uniform:x", "uniform:low:high with numbers, for instance uniform:50:500"),
         ("uniform:50:500:1", "uniform:low:high with numbers, for instance uniform:50:500"),
         ("exp:1:0:3", "exp:rate:offset with numbers, for instance exp:1"),

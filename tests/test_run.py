@@ -117,7 +117,7 @@ def test_speeds_are_learnt_from_late_replies_too():
 
     def listening(*args):
         reply = ask(*args)
-        for i, seconds in reply.heard:
+        for i, seconds, _ in reply.heard:
             heard[i].append(seconds)
         return reply
 
@@ -193,8 +193,8 @@ def test_a_pool_that_is_none_is_refused(pool):
         def pool(self, n, ranking):
             return pool
 
-        def select(self, n, ranking, rng):
-            return ranking[:n]
+        def select(self, n, known):
+            return known.ranking[:n]
 
     with pytest.raises(BadInput, match="Odd.pool"):
         simulation(Method(FedAvg(eta=0.05), Odd())).to_the_end()

@@ -71,7 +71,8 @@ def test_rounds_never_queue_up_and_devices_wait_for_each_other_without_end():
     model = engine.start()
     for number in range(200):
         model = one_round(engine, model, number, np.arange(2), np.array([50, 1]), 0.01, 1.0)
-        assert all(a.is_ready() for a in jax.tree.leaves(model))
+        arrays = jax.tree.leaves((model.w, model.server, model.clients, model.inbox))
+        assert all(a.is_ready() for a in arrays)
     if len(jax.local_devices()) > 1:  # one, where JAX was running before the simulator
         patience = "--xla_cpu_collective_call_terminate_timeout_seconds=604800"
         assert patience in os.environ["XLA_FLAGS"]
@@ -117,7 +118,8 @@ def test_measurements_by_hand(condensed):
         return np.mean(residual**2) / 2 + 0.1 * w @ w, x.T @ residual / len(y) + 0.2 * w
 
     active = np.array([4, 2, 6])
-    of_active, of_all = engine.look(model, active, Look.ACTIVE | Look.WHOLE)
+    of_active, of_all, each = engine.look(model, active, Look.ACTIVE | Look.WHOLE)
+    assert each is None
     for measured, ids in ((of_active, active), (of_all, range(7))):
         loss, g = by_hand(ids)
         s = np.array([len(clients[i][1]) for i in ids])
@@ -127,14 +129,26 @@ def test_measurements_by_hand(condensed):
         assert measured.grad_norm_sq == pytest.approx(g @ g)
         apart = np.array([np.sum((by_hand([i])[1] - g) ** 2) for i in ids])
         assert measured.noise == pytest.approx(s @ apart / s.sum() / (len(s) - 1))
-    alone, nothing = engine.look(model, np.array([3]), Look.ACTIVE)
-    assert nothing is None
+    alone, *nothing = engine.look(model, np.array([3]), Look.ACTIVE)
+    assert nothing == [None, None]
     x, y = clients[3]
     halves = [x[h::2].T @ (x[h::2] @ w - y[h::2]) / len(y[h::2]) + 0.2 * w for h in (0, 1)]
     share = np.array([len(y[0::2]), len(y[1::2])]) / len(y)
     g = share @ halves
     expected = share @ [np.sum((half - g) ** 2) for half in halves]
     assert alone.noise == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("batch", [None, 4])
+def test_losses_of_each_by_hand(batch):
+    clients, active = linear_clients(7, unequal=True), np.array([4, 2, 6])
+    options = {"batch": batch, "row_by_row": True, "precision": "float64"}
+    parts = LinearRegression(), from_clients(clients), FedAvg(eta=0.1), SEVEN
+    engine = Simulator(*parts, **options)
+    each = engine.look(engine.start(), active, Look.EACH).each
+    losses = [clients[i][1] ** 2 / 2 for i in active]  # w = 0
+    expected = [(loss.mean(), np.sqrt(np.mean(loss**2))) for loss in losses]
+    np.testing.assert_allclose(each, expected)
 
 
 def test_every_epoch_sees_every_sample_once():

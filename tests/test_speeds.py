@@ -19,6 +19,7 @@ from flanp.speeds import (
     Homogeneous,
     LogNormal,
     Measured,
+    Pareto,
     Uniform,
     read_speeds,
 )
@@ -40,7 +41,24 @@ def test_distributions():
     assert draw(Exponential(rate=0.5, offset=10)).mean() == pytest.approx(12, rel=0.05)
     assert draw(Exponential(offset=10)).min() >= 10
     assert np.median(draw(LogNormal(median=3, sigma=0.5))) == pytest.approx(3, rel=0.1)
+    assert np.median(draw(Pareto(least=3, shape=2))) == pytest.approx(3 * 2**0.5, rel=0.1)
+    assert 3 <= draw(Pareto(least=3)).min() < 3.01
     assert set(draw(Homogeneous(2.5))) == {2.5}
+
+
+@given(
+    st.sampled_from([Uniform(), Exponential(2.0, 1.0), LogNormal(3.0), Pareto(2.0, 0.7)]),
+    st.floats(0.02, 0.98),
+)
+def test_a_share_of_the_draws_is_below_the_quantile(speeds, share):
+    many = draw(speeds, ids=[""] * 20_000)
+    assert (many <= speeds.quantile(np.array(share))).mean() == pytest.approx(share, abs=0.02)
+
+
+@given(st.floats(1e-9, 1e9), st.floats(0.2, 100), st.integers(0, 2**53 - 1))
+def test_heavy_tails_stay_within_what_a_run_can_use(least, shape, k):
+    T = Pareto(least, shape).quantile(np.array([k * 2.0**-53, 1 - 2.0**-53]))
+    assert least <= T.min() <= T.max() < 1e100
 
 
 def test_same_seed_same_speeds():
@@ -59,6 +77,8 @@ def test_same_seed_same_speeds():
         lambda: Homogeneous(-1.0),
         lambda: LogNormal(median=0),
         lambda: LogNormal(sigma=-1),
+        lambda: Pareto(least=0),
+        lambda: Pareto(shape=0.1),
         lambda: Measured((1.0, 0.0)),
         lambda: Measured((1.0, float("nan"))),
         lambda: Measured((1.0, -2.0)),
@@ -147,7 +167,7 @@ def test_missing_csv(tmp_path):
 def test_ranking_is_by_speed_then_by_id(T):
     expected = sorted(range(len(T)), key=lambda i: (T[i], i))
     assert World(np.array(T)).ranking.tolist() == expected
-    clock = Clock(given=np.array(T)).ranked(np.arange(len(T)), len(T))
+    clock = Clock(given=np.array(T)).ranked(np.arange(len(T)), np.array(T))
     assert clock.ranking.tolist() == expected
 
 
@@ -164,13 +184,17 @@ def test_round_time_is_that_of_the_slowest_participant(engine, clients):
     T, tau = (np.array(column) for column in zip(*clients, strict=True))
     active = np.arange(len(T))
     engine.world = World(T)
-    round_ = Round(3, active, tau, 0.1, 1.0, 1.0, at=0.0, T=T, ends=All().ends(len(T)))
+    ends, free = All().ends(len(T)), np.zeros(len(T))
+    round_ = Round(3, active, tau, 0.1, 1.0, 1.0, at=0.0, T=T, exchange=free, ends=ends)
     reply = engine.ask(engine.start(), round_, Look.NOTHING)
-    seconds, waiting = reply.seconds, reply.spent.waiting(reply.seconds)
+    seconds, spent = reply.seconds, reply.spent
+    waiting = spent.idle(len(active), seconds)
     assert reply.answered.tolist() == active.tolist()
     assert seconds == max(tau * T)
     assert 0 <= waiting < 1
     assert waiting == pytest.approx(np.mean(1 - tau * T / seconds))
+    assert spent.busy == pytest.approx((tau * T).sum())
+    assert spent.lost.sum() == pytest.approx(0, abs=1e-9)
 
 
 def test_jitter_keeps_the_mean_and_depends_on_the_round_alone():

@@ -5,6 +5,9 @@ import sys
 
 import pytest
 
+import flanp
+from flanp.config.families import FAMILIES
+
 HEAVY = ("jax", "scipy", "matplotlib", "sklearn", "optax", "pooch", "flwr", "torch", "pandas")
 
 
@@ -32,6 +35,13 @@ except SystemExit:
 
 def test_importing_flanp_imports_nothing_heavy():
     assert imported("import flanp; flanp.BadInput") == []
+
+
+def test_all_parts_are_reached_from_flanp_alone():
+    """A process that has imported more would find them whatever flanp says that it has."""
+    classes = [cls for family in FAMILIES.values() for cls in family.members.values()]
+    assert {cls.__module__.split(".")[1] for cls in classes} - {"paper"} <= {*flanp.__all__}
+    assert "jax" not in imported("import flanp; flanp.network.Free()")
 
 
 def test_a_client_that_trains_with_numpy_needs_no_jax():

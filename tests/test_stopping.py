@@ -13,6 +13,7 @@ from flanp.stopping import (
     FixedRounds,
     GradientNoise,
     Halving,
+    LossNoise,
     Never,
     StatisticalAccuracy,
 )
@@ -131,3 +132,35 @@ def test_noise_predicts_the_error_of_the_gradient_with_unequal_clients():
 def test_noise_of_a_single_client_comes_from_its_halves():
     assert noise(1, 10, grad_norm_sq=1.0, mean_sq=1.0, within=0.7) == 0.7
     assert noise(1, 1, grad_norm_sq=1.0, mean_sq=1.0, within=0.0) == math.inf
+
+
+def judged(rule, stage, norms, noise=1.0):
+    """Return in which rounds a stage with these squared norms of the gradient would end."""
+    memory, ends = {}, []
+    for r, norm in enumerate(norms):
+        met, memory = rule.met(memory, stage, r, seen(norm, noise=noise))
+        ends += [r] if met else []
+    return ends
+
+
+def test_the_excess_loss_is_weighed_by_how_fast_the_gradient_falls():
+    steady = [100.0 * 0.1**r for r in range(6)]
+    assert judged(LossNoise(theta=0.3), LAST, steady) == [3, 4, 5]  # 0.1 <= 0.3
+    slower = [100.0, 1.0, 0.5, 0.4, 0.35, 0.3, 0.28]  # what is left lies where curvature is low
+    assert judged(LossNoise(theta=0.3), LAST, slower) == []
+    assert judged(GradientNoise(theta=0.3), LAST, slower) == [5, 6]
+
+
+def test_a_stage_that_gets_nowhere_ends_unless_it_is_the_last():
+    flat, falling = [9.0] * 8, [9.0 * 0.85**r for r in range(8)]
+    assert judged(LossNoise(at_most=4), SECOND, flat)[0] == 4
+    assert judged(LossNoise(at_most=4), LAST, flat) == []
+    assert judged(LossNoise(at_most=4), SECOND, falling) == []
+    assert judged(LossNoise(at_most=None), SECOND, flat) == []
+
+
+def test_one_sample_has_no_noise_to_tell():
+    norms = [9.0, 1.0, 0.1]
+    assert judged(LossNoise(), LAST, norms, noise=math.inf) == []
+    assert judged(LossNoise(), SECOND, norms, noise=math.inf) == [1, 2]
+    assert judged(LossNoise(), LAST, [0.0]) == [0]

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flanp.checks import BadInput
-from flanp.work import Equal, SpeedMatched
+from flanp.work import Equal, Partial, SpeedMatched
 
 speeds = st.lists(st.floats(0.001, 1000), min_size=1, max_size=40).map(np.array)
 
@@ -19,6 +19,17 @@ def test_speed_matched_work_never_delays_a_round(T, tau, limit):
     one_more = (steps + tau) * T
     could_do_more = one_more < tau * T.max() * (1 - 1e-6)
     assert not (could_do_more & (steps < limit * tau)).any()
+
+
+@given(speeds, st.integers(1, 30), st.floats(0, 1))
+def test_partial_work_is_done_by_the_quantile_and_its_slower_ones_stop_there(T, tau, quantile):
+    steps = Partial(tau=tau, quantile=quantile).steps(T, np.full(len(T), 10.0))
+    assert (steps >= 1).all()
+    assert (steps <= tau).all()
+    time = np.quantile(tau * T, quantile, method="lower")
+    assert (steps[tau * T <= time] == tau).all()
+    assert (steps * T <= np.maximum(time, T) * (1 + 1e-6)).all()
+    assert not (((steps + 1) * T < time * (1 - 1e-6)) & (steps < tau)).any()
 
 
 def test_the_authors_rule_for_fednova():

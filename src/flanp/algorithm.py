@@ -12,12 +12,12 @@ from typing import Generic, NamedTuple
 import numpy as np
 
 from flanp.clock import Clock
-from flanp.engine import Engine, M, Reply, Roll, Round
+from flanp.engine import NOBODY, Engine, M, Reply, Roll, Round
 from flanp.measurement import Look, Seen
 from flanp.method import Method
+from flanp.participation import Known
 from flanp.stage import Stage
 from flanp.stopping import Memory
-from flanp.streams import Stream, generator
 
 
 class State(NamedTuple, Generic[M]):
@@ -37,10 +37,20 @@ class State(NamedTuple, Generic[M]):
     """What the stage rule remembers."""
     active: np.ndarray = np.zeros(0, int)
     """Whose work counted in the last round."""
+    policy: Memory = {}  # noqa: RUF012
+    """What the participation policy remembers."""
+    losses: np.ndarray = np.zeros((0, 3))
+    """What each client has reported of its loss: its round, the mean, the root mean square."""
     waiting: float = 0.0
     """Share of the last round that its participants spent waiting, on average."""
     sent: int = 0
     """Bytes that the clients have sent so far."""
+    received: int = 0
+    """Bytes that the clients have received so far."""
+    spent: float = 0.0
+    """Seconds that clients have spent so far on work and transfer, of use or not."""
+    lost: float = 0.0
+    """Those of them that came to nothing."""
 
 
 class Moment(NamedTuple, Generic[M]):
@@ -73,26 +83,26 @@ def flanp(
         if k > state.k or state.r == 0:
             model, clock = engine.restart(state.model), state.clock.unranked()
             state = state._replace(model=model, clock=clock, k=k, r=0)
-        roll, state = called(engine, state)
-        known, ranking = roll.clients, state.clock.ranking
+        roll, state = called(engine, method, state)
+        ranking = state.clock.ranking
         sizes = method.participation.sizes(len(ranking))
         n = sizes[min(k, len(sizes) - 1)]
-        stage = Stage(k, max(k + 1, len(sizes)), n, N=len(ranking))
+        newcomers = strangers(roll.clients, ranking)  # of a stage that is gone on with
+        stage = Stage(k, max(k + 1, len(sizes)), n, len(ranking), newcomers)
         eta_n, gamma_n = method.solver.step_sizes(stage)
         S_n = float(roll.s[method.participation.drawn_from(n, ranking)].sum())
         while (wish := watch(state)) is not None:
-            T, now = state.clock.T(len(roll.s)), state.clock.time
-            active, tau = planned(method, n, state, roll.s, T, seed)
-            ends = method.patience.limits(len(active))
-            round_ = Round(state.rounds, active, tau, eta_n, gamma_n, S_n, now, T, ends)
+            round_, state = planned(method, n, state, roll, eta_n, gamma_n, S_n, seed)
             reply, accurate, memory = judged(engine, method, stage, state, round_, wish)
             yield Moment(state, stage, reply and reply.seen, accurate)
             state = state._replace(memory=memory)
             if accurate or reply is None:
                 break
             state = advanced(state, engine.apply(state.model, reply), reply)
-            roll, state = called(engine, state)
-            stage = stage._replace(newcomers=strangers(roll.clients, known))
+            there = roll.clients
+            roll, state = called(engine, method, state)
+            if roll.clients is not there:  # it is in most rounds of the simulator
+                stage = stage._replace(newcomers=strangers(roll.clients, ranking))
         else:
             return
         left = method.participation.sizes(len(roll.clients))
@@ -101,20 +111,51 @@ def flanp(
         k += 1
 
 
-def called(engine: Engine[M], state: State[M]) -> tuple[Roll, State[M]]:
-    """See who is there, and hear how fast they say they are."""
+def called(engine: Engine[M], method: Method, state: State[M]) -> tuple[Roll, State[M]]:
+    """See who is there, hear how fast they say they are, and rank them once in a stage."""
     roll = engine.roll(state.model, state.clock.time)
     clock = state.clock.hearing(roll.heard).after(roll.seconds)
-    return roll, state._replace(clock=clock.ranked(roll.clients, len(roll.s)))
+    if clock.order is None:
+        N = len(roll.s)
+        seconds = method.work.base(roll.s) * clock.T(N) + clock.exchange(N)
+        clock = clock.ranked(roll.clients, seconds)
+    return roll, state._replace(clock=clock)
 
 
 def planned(
-    method: Method, n: int, state: State[M], s: np.ndarray, T: np.ndarray, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return who takes part in the next round, and how many steps each does."""
-    rng = generator(seed, Stream.PARTICIPATION, state.rounds)
-    active = method.participation.participants(n, state.clock.ranking, rng)
-    return active, method.work.local_steps(T[active], s[active])
+    method: Method,
+    n: int,
+    state: State[M],
+    roll: Roll,
+    eta_n: float,
+    gamma_n: float,
+    S_n: float,
+    seed: int,
+) -> tuple[Round, State[M]]:
+    """Plan the next round: who takes part, and how many steps each does."""
+    clock, s = state.clock, roll.s
+    T, exchange = clock.T(len(s)), clock.exchange(len(s))
+    known = Known(clock.ranking, T, exchange, s, method.work, state.rounds, state.losses, seed)
+    active, memory = method.participation.participants(n, known, state.policy)
+    round_ = Round(
+        number=state.rounds,
+        active=active,
+        tau=method.work.local_steps(T[active], s[active]),
+        eta=eta_n,
+        gamma=gamma_n,
+        pool=S_n,
+        at=clock.time,
+        T=T,
+        exchange=exchange,
+        ends=method.patience.limits(len(active)),
+        background=absent(roll.clients, active) if method.solver.remembers_absent else NOBODY,
+    )
+    return round_, state._replace(policy=memory)
+
+
+def absent(clients: np.ndarray, active: np.ndarray) -> np.ndarray:
+    """Return the clients that take no part."""
+    return clients[~np.isin(clients, active)]
 
 
 def judged(
@@ -122,30 +163,42 @@ def judged(
 ) -> tuple[Reply | None, bool, Memory]:
     """Do a round's exchange and ask the stage rule; one that looks at nothing is asked before."""
     look = method.stop.sight(stage, state.r)
+    if method.participation.sees_losses:
+        wish |= Look.EACH
     if not look:
         accurate, memory = method.stop.judged(state.memory, stage, state.r, None)
         reply = None if accurate else engine.ask(state.model, round_, wish)
         return reply, accurate, memory
     reply = engine.ask(state.model, round_, look | wish)
     seen = reply.seen.at(look)
-    return reply, *method.stop.judged(state.memory, stage, state.r, seen)
+    accurate, memory = method.stop.judged(state.memory, stage, state.r, seen)
+    # A method that remembers absent clients is not done before it has heard them all.
+    unheard = method.solver.remembers_absent and seen is not None and seen.clients < stage.N
+    return reply, accurate and not (stage.last and unheard), memory
 
 
-def strangers(clients: np.ndarray, known: np.ndarray) -> int:
-    """Return how many of the clients that are there are not among those known."""
-    if clients is known:  # as in every round of the simulator
-        return 0
-    return len(np.setdiff1d(clients, known))
+def strangers(clients: np.ndarray, ranking: np.ndarray) -> int:
+    """Return how many of the clients that are there are not among those that a stage knows."""
+    return len(np.setdiff1d(clients, ranking))
 
 
 def advanced(state: State[M], model: M, reply: Reply) -> State[M]:
     """Return the state after a round."""
+    losses = state.losses
+    if reply.seen.each is not None:
+        losses = losses.copy() if len(losses) else np.full((len(reply.round.T), 3), -1.0)
+        losses[reply.answered, 0] = state.rounds
+        losses[reply.answered, 1:] = reply.seen.each
     return state._replace(
         model=model,
+        losses=losses,
         clock=state.clock.hearing(reply.heard).after(reply.seconds),
         r=state.r + 1,
         rounds=state.rounds + 1,
         active=reply.answered,
-        waiting=reply.spent.waiting(reply.seconds),
+        waiting=reply.spent.idle(len(reply.round.active), reply.seconds),
         sent=state.sent + reply.sent,
+        received=state.received + reply.received,
+        spent=state.spent + reply.spent.busy,
+        lost=state.lost + float(reply.spent.lost.sum()),
     )

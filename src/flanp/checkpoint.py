@@ -14,10 +14,13 @@ from flanp.files import sha256, write_atomically
 from flanp.history import History, Row, rows_from_csv
 
 FILE = "checkpoint.safetensors"
-NUMBERS = ("k", "r", "rounds", "memory", "waiting", "sent")
+NUMBERS = (
+    *("k", "r", "rounds", "memory", "policy"),
+    *("waiting", "sent", "received", "spent", "lost"),
+)
 ROWS = "history.csv"
 """The array that holds the rows recorded so far, as text: a checkpoint needs no other file."""
-FORMAT = 3
+FORMAT = 4
 
 
 def save_checkpoint(
@@ -38,7 +41,8 @@ def save_checkpoint(
     """
     folder.mkdir(parents=True, exist_ok=True)
     numbers = {name: getattr(state, name) for name in NUMBERS}
-    numbers |= {"active": state.active.tolist(), "time": state.clock.time}
+    lists = {"active": state.active.tolist(), "losses": state.losses.tolist()}
+    numbers |= {**lists, "time": state.clock.time}
     arrays = {name: np.asarray(a, order="C") for name, a in arrays.items()}
     arrays[ROWS] = np.frombuffer(history.csv().encode(), np.uint8)
     note = json.dumps({"format": FORMAT, "state": numbers, "about": about}, default=str)

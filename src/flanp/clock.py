@@ -10,9 +10,8 @@ import numpy as np
 MEMORY = 5
 """How many of a client's latest reports count; their median is not moved by one odd round."""
 
-
-Heard = Sequence[tuple[int, float]]
-"""Clients and the seconds per local step that they report, in order."""
+Heard = Sequence[tuple[int, float, float]]
+"""Clients, the seconds that they take for a local step and for an exchange, in order."""
 
 
 @dataclass(frozen=True)
@@ -21,18 +20,22 @@ class Clock:
 
     It is never changed: what was heard, and the seconds that went by, make a new one.
 
-    >>> clock = Clock().hearing([(0, 3.0), (1, 1.0), (0, 5.0)])
-    >>> clock.T(3).tolist(), clock.ranked(np.arange(2), 3).order.tolist()
-    ([4.0, 1.0, inf], [1, 0])
+    >>> clock = Clock().hearing([(0, 3.0, 0.1), (1, 1.0, 0.1), (0, 5.0, 0.3)])
+    >>> clock.T(3).tolist(), clock.exchange(3).tolist()
+    ([4.0, 1.0, inf], [0.2, 0.1, 0.0])
+    >>> clock.ranked(np.arange(2), clock.T(3)).ranking.tolist()
+    [1, 0]
     """
 
     time: float = 0.0
     """Seconds since the start."""
     given: np.ndarray | None = None
     """Seconds per local step of each client, where they are known and need no reports."""
-    reports: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    given_exchange: np.ndarray | None = None
+    """Seconds of an exchange with each client, where they are known; nothing, if left out."""
+    reports: Mapping[int, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     """The latest reports of each client, oldest first."""
-    medians: Mapping[int, float] = field(default_factory=dict)
+    medians: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     """The medians of the reports."""
     order: np.ndarray | None = None
     """The clients that a stage knows, fastest first, as it was when the stage began."""
@@ -42,17 +45,23 @@ class Clock:
         if self.given is not None:
             return self.given
         T = np.full(N, math.inf)
-        T[[*self.medians]] = [*self.medians.values()]
+        T[[*self.medians]] = [T_i for T_i, _ in self.medians.values()]
         return T
 
-    def ranked(self, clients: np.ndarray, N: int) -> "Clock":
-        """Return the clock that has put some of N clients in order, unless it has before.
+    def exchange(self, N: int) -> np.ndarray:
+        """Return the seconds that an exchange with each of N clients takes, beside its steps."""
+        if self.given is not None:
+            return np.zeros(N) if self.given_exchange is None else self.given_exchange
+        seconds = np.zeros(N)
+        seconds[[*self.medians]] = [exchange for _, exchange in self.medians.values()]
+        return seconds
+
+    def ranked(self, clients: np.ndarray, seconds: np.ndarray) -> "Clock":
+        """Return the clock that has put some clients in order, by the seconds of a round of each.
 
         Ties are broken by number, that is by id.
         """
-        if self.order is not None:
-            return self
-        order = clients[np.argsort(self.T(N)[clients], kind="stable")]
+        order = clients[np.argsort(seconds[clients], kind="stable")]
         order.flags.writeable = False  # policies get it to choose from, not to change
         return replace(self, order=order)
 
@@ -67,13 +76,15 @@ class Clock:
         return replace(self, order=None)
 
     def hearing(self, heard: Heard) -> "Clock":
-        """Return the clock that has heard some clients' seconds per step."""
+        """Return the clock that has heard some clients' seconds per step, and per exchange."""
         if not heard or self.given is not None:
             return self
         reports, medians = dict(self.reports), dict(self.medians)
-        for i, seconds in heard:
-            reports[i] = (*reports.get(i, ()), seconds)[-MEMORY:]
-        medians |= {i: median(reports[i]) for i, _ in heard}
+        for i, *report in heard:
+            reports[i] = (*reports.get(i, ()), (report[0], report[1]))[-MEMORY:]
+        for i in {i for i, *_ in heard}:
+            T_i, exchange = zip(*reports[i], strict=True)
+            medians[i] = median(T_i), median(exchange)
         return replace(self, reports=reports, medians=medians)
 
     def after(self, seconds: float) -> "Clock":
@@ -81,4 +92,4 @@ class Clock:
         if seconds == 0:
             return self
         time = self.time + seconds  # written out for speed: each round does it
-        return Clock(time, self.given, self.reports, self.medians, self.order)
+        return Clock(time, self.given, self.given_exchange, self.reports, self.medians, self.order)

@@ -7,8 +7,10 @@ import numpy as np
 from flanp.clock import Clock, Heard
 from flanp.measurement import Look, Seen
 from flanp.patience import Ends
+from flanp.tasks import NO_TASKS, Tasks
 from flanp.trees import Tree
 
+NOBODY = np.zeros(0, int)
 M = TypeVar("M")
 """Whatever an engine keeps of a run: the global model w, the solver's states at the server and at
 the clients, what is under way. It goes in and comes out; one that has gone into `restart` or
@@ -45,24 +47,37 @@ class Round(NamedTuple):
     """When it begins."""
     T: np.ndarray
     """Seconds per local step of each client, as far as they are known."""
+    exchange: np.ndarray
+    """Seconds of an exchange with each client, as far as they are known."""
     ends: Ends
     """When it may end."""
+    background: np.ndarray = NOBODY
+    """Who takes no part and works on the round's model all the same, at leisure."""
 
 
 class Spent(NamedTuple):
-    """Where the seconds of a round's participants went; the rest they waited."""
+    """Where a round's seconds went, for each client that had something to do in it.
 
+    The participants come first. Each one's four entries add up to the length of the round.
+    """
+
+    clients: np.ndarray
     work: np.ndarray
     transfer: np.ndarray
     lost: np.ndarray
-    """Work that came to nothing: too late, failed, of no use."""
+    """Work, and transfer, that came to nothing: too late, failed, of no use."""
+    waiting: np.ndarray
 
-    def waiting(self, seconds: float) -> float:
-        """Return the mean share of a round of so many seconds that was spent waiting."""
-        if seconds <= 0:
+    @property
+    def busy(self) -> float:
+        """The clients' seconds of work and transfer, of use or not."""
+        return float(self.work.sum() + self.transfer.sum() + self.lost.sum())
+
+    def idle(self, participants: int, seconds: float) -> float:
+        """Return the mean share of a round that its participants spent waiting."""
+        if seconds <= 0 or not participants:
             return 0.0
-        busy = self.work + self.transfer + self.lost
-        return max(0.0, 1 - float(busy.sum()) / len(busy) / seconds)
+        return float(self.waiting[:participants].sum()) / participants / seconds
 
 
 class Reply(NamedTuple):
@@ -79,26 +94,14 @@ class Reply(NamedTuple):
     """What was asked to be seen of the model that the round starts from."""
     sent: int = 0
     """Bytes that came in."""
+    received: int = 0
+    """Bytes that went out to the clients."""
     heard: Heard = ()
     """What clients have reported of their speed."""
-    late: tuple["Late", ...] = ()
-    """Work that came in by the end of this round and was asked for in an earlier one."""
+    late: Tasks = NO_TASKS
+    """Work that came in by the end of this round beside that of its participants."""
     content: Tree = None
     """The engine's own: the clients' messages, or what makes them."""
-
-
-class Late(NamedTuple):
-    """Work that outlasted its round."""
-
-    client: int
-    number: int
-    """The round that it was asked for in."""
-    until: float
-    """When it is done."""
-    tau: int
-    eta: float
-    T: float
-    """Seconds that it takes for a step."""
 
 
 class Engine(Protocol[M]):

@@ -39,6 +39,12 @@ class Row(NamedTuple):
     """Share of the round that its participants spent waiting, on average."""
     sent: int = 0
     """Bytes of the messages that clients have sent so far."""
+    received: int = 0
+    """Bytes that clients have received so far."""
+    spent: float = 0.0
+    """Seconds that clients have spent so far on work and transfer, of use or not, added up."""
+    lost: float = 0.0
+    """Those of them that came to nothing: too late, of a client that dropped out, discarded."""
     metrics: Mapping[str, float] = {}
     """What else is known of the model, by name; `distance` is ||w - w*||, where w* is known."""
 
@@ -175,7 +181,7 @@ class History:
         return cls(rows, about, ended=ended)
 
 
-WHOLE = ("round", "stage", "n", "sent")
+WHOLE = ("round", "stage", "n", "sent", "received")
 
 
 def rows_to_csv(rows: Iterable[Row], metrics: Iterable[str]) -> str:

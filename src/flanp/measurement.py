@@ -3,6 +3,8 @@
 from enum import Flag, auto
 from typing import NamedTuple
 
+import numpy as np
+
 
 class Look(Flag):
     """What is to be seen of a model."""
@@ -12,6 +14,8 @@ class Look(Flag):
     """Loss and gradient over the participants."""
     WHOLE = auto()
     """Loss and gradient over all clients."""
+    EACH = auto()
+    """The participants' losses, one by one."""
 
 
 class Measurement(NamedTuple):
@@ -34,6 +38,9 @@ class Seen(NamedTuple):
 
     active: Measurement | None = None
     whole: Measurement | None = None
+    each: np.ndarray | None = None
+    """For each participant that answered, the mean of its samples' losses and the root of the mean
+    of their squares."""
 
     def at(self, look: Look) -> Measurement | None:
         """Return what a look was for: all clients if it was at them, else the participants."""

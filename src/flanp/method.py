@@ -6,7 +6,8 @@ from flanp.participation import Growing, Participation
 from flanp.parts import Part
 from flanp.patience import All, Patience
 from flanp.solvers import Solver
-from flanp.stopping import GradientNoise, StageRule
+from flanp.solvers.asynchronous import AsyncSolver
+from flanp.stopping import LossNoise, StageRule
 from flanp.work import Equal, Work
 
 
@@ -19,12 +20,12 @@ class Method(Part):
     Growing(n0=1, growth=2.0)
     """
 
-    solver: Solver
+    solver: Solver | AsyncSolver
     """The federated solver of a stage."""
     participation: Participation = field(default=Growing())
     """Who takes part: FLANP's growth from the fastest client on."""
-    stop: StageRule = field(default=GradientNoise())
-    """When a stage is over: where the gradient is lost in its noise, which needs no constant."""
+    stop: StageRule = field(default=LossNoise())
+    """When a stage is over: where the excess loss is lost in its noise, which needs no constant."""
     work: Work = field(default=Equal(tau=10))
     """Local steps: ten full local gradients for everyone."""
     patience: Patience = field(default=All())

@@ -7,7 +7,19 @@ from typing import Any, final
 from flanp.checks import require
 from flanp.parts import Part
 
-RESERVED = {"round", "stage", "n", "time", "grad_norm_sq", "stage_grad_norm_sq", "waiting", "sent"}
+RESERVED = {
+    "round",
+    "stage",
+    "n",
+    "time",
+    "grad_norm_sq",
+    "stage_grad_norm_sq",
+    "waiting",
+    "sent",
+    "received",
+    "spent",
+    "lost",
+}
 """Names that a history's own columns have, which nobody else may use."""
 
 

@@ -1,28 +1,16 @@
 """Is FLANP worth it for these speeds, and with which n0 and growth?"""
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from flanp.checks import BadInput, nearest, require
-from flanp.files import NUMBER
+from flanp.checks import require
 from flanp.participation import Growing
 from flanp.parts import Many, Positive, Seed, Within, check_is
-from flanp.speeds import (
-    Exponential,
-    Homogeneous,
-    LogNormal,
-    Measured,
-    Speeds,
-    Uniform,
-    read_speeds,
-    seconds_from,
-)
+from flanp.speeds import Homogeneous, Measured, Speeds, Uniform, seconds_from
 from flanp.streams import Stream, generator
 
 GROWTHS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 16.0)
@@ -101,7 +89,8 @@ def plan(
     """Predict the time of FLANP and of full participation with the same solver.
 
     Args:
-        speeds: seconds per local step; random ones are drawn many times.
+        speeds: seconds per local step; random ones are drawn many times, and those per sample are
+            of steps that use all samples.
         clients: N.
         samples: s, of each client.
         kappa: condition number of the risk.
@@ -112,6 +101,7 @@ def plan(
         tau: local steps of a round; it scales all times alike.
         seed: of the draws.
 
+    >>> from flanp.speeds import Exponential
     >>> plan(Exponential(), clients=100, samples=100).speed_up > 3
     True
     >>> plan(Homogeneous(), clients=2, samples=1).verdict()[:12]
@@ -131,7 +121,7 @@ def plan(
     chains = [[clients], _stages(flanp, clients), *(Growing(*c).stages(clients) for c in choices)]
     rounds = _rounds(chains, samples, kappa, start, step)
     sizes, where = np.unique(np.concatenate(chains), return_inverse=True)
-    T = _slowest(speeds, clients, sizes, seed)
+    T = _slowest(speeds, clients, sizes, seed) * (samples if speeds.per_sample else 1)
     spent = np.concatenate(rounds).astype(float)[:, None] * T[where]
     times = np.add.reduceat(spent, np.cumsum([0, *map(len, chains[:-1])]), axis=0)
     ups = np.divide(times[0], times, out=np.ones_like(times), where=times > 0)  # 0 / 0 is 1
@@ -180,34 +170,6 @@ def expected_rounds(
     [21, 11, 12, 13]
     """
     return np.array(_rounds([list(sizes)], s, kappa, start, step, modes)[0])
-
-
-def parse_speeds(text: str) -> Speeds:
-    """Read speeds as the command line takes them: a CSV file, or name:parameter:parameter.
-
-    >>> parse_speeds("uniform:50:500")
-    Uniform(jitter=0.0, known=True, low=50.0, high=500.0, pin_ends=False)
-    >>> parse_speeds("exp:1")
-    Exponential(jitter=0.0, known=True, rate=1.0, offset=0.0)
-    """
-    name, *numbers = text.split(":")
-    if name.lower() not in KINDS:
-        if os.path.exists(text) or Path(name).suffix or "/" in text or "\\" in text:
-            return Measured(tuple(read_speeds(Path(text)).values()))
-        raise BadInput(f"--speeds {text}: unknown distribution {name!r}{nearest(name, KINDS)}")
-    kind, form, example = KINDS[name.lower()]
-    ok = len(numbers) <= form.count(":") and all(NUMBER.fullmatch(x) for x in numbers)
-    require(ok, "--speeds", text, f"{form} with numbers, for instance {example}")
-    return kind(*(float(x) for x in numbers))
-
-
-KINDS: dict[str, tuple[type[Speeds], str, str]] = {
-    "uniform": (Uniform, "uniform:low:high", "uniform:50:500"),
-    "exp": (Exponential, "exp:rate:offset", "exp:1"),
-    "lognormal": (LogNormal, "lognormal:median:sigma", "lognormal:1:1"),
-    "same": (Homogeneous, "same:T", "same:1"),
-}
-KINDS |= {"exponential": KINDS["exp"], "homogeneous": KINDS["same"]}
 
 
 def _stages(flanp: Growing, N: int) -> list[int]:

@@ -200,8 +200,9 @@ class Run(Generic[M]):
     def _resume(self, folder: Path) -> None:
         note, arrays, self.history.rows = load_checkpoint(folder, self.about)
         active = np.array(note.pop("active"), int)
+        losses = np.array(note.pop("losses"), float).reshape(-1, 3)
         model, clock = self.engine.load(arrays, self.state.clock.after(note.pop("time")))
-        self.state = State(model, clock, active=active, **note)
+        self.state = State(model, clock, active=active, losses=losses, **note)
         for name in [name for row in self.history.rows for name in row.metrics]:
             self.history.about["metrics"].setdefault(name, None)
         self._refuse_what_is_past()
@@ -279,5 +280,8 @@ class Run(Generic[M]):
             stage_grad_norm_sq=nan if seen.active is None else seen.active.grad_norm_sq,
             waiting=state.waiting,
             sent=state.sent,
+            received=state.received,
+            spent=state.spent,
+            lost=state.lost,
             metrics=metrics,
         )

@@ -64,6 +64,8 @@ def test_the_fleet_does_what_the_simulator_does(solver, participation, stop):
     rows = list(simulation)
     assert [row[:3] for row in run.history.rows] == [row[:3] for row in rows]
     np.testing.assert_allclose(w_of(result), simulation.history.params, atol=1e-5)
+    for column in ("sent", "received"):
+        assert (run.history.column(column) == simulation.history.column(column)).all()
     if not isinstance(stop, FixedRounds):
         # The last model of a run that was cut off has not been measured.
         gradients = run.history.column("stage_grad_norm_sq")[:-1]

@@ -10,8 +10,19 @@ from flanp import BadInput, Method, prepare
 from flanp.compression import QSGD, TopK
 from flanp.data import from_clients
 from flanp.flower import NobodyAnswered, client
+from flanp.oort import Oort
 from flanp.participation import Growing
-from flanp.solvers import DIANA, FedAvg, FedGATE, FedOpt, FedSplit, Momentum, Solver
+from flanp.solvers import (
+    DIANA,
+    FedAvg,
+    FedBuff,
+    FedGATE,
+    FedOpt,
+    FedSplit,
+    Memory,
+    Momentum,
+    Solver,
+)
 from flanp.speeds import Measured
 from flanp.stopping import FixedRounds
 from flanp.work import Equal
@@ -98,3 +109,16 @@ class Fails(Solver):
 def test_a_server_step_that_fails_is_named():
     with pytest.raises(BadInput, match=r"Fails\.server_step failed \(ZeroDivisionError: no step"):
         on_flower(Fails(eta=0.05), parts=[Fails])
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"solver": FedBuff(eta=0.05)}, "FedBuff is asynchronous: it runs in the simulator"),
+        ({"solver": Memory(eta=0.05)}, "Memory lets clients work that take no part"),
+        ({"participation": Oort(k=2)}, "Oort chooses by the clients' losses"),
+    ],
+)
+def test_what_runs_in_the_simulator_alone_is_refused(parts, message):
+    with pytest.raises(BadInput, match=message):
+        strategy(**parts)

@@ -2,7 +2,20 @@
 
 from typing import Any, NamedTuple
 
-from flanp import compression, data, participation, patience, problems, schedules, speeds, stopping
+from flanp import (
+    availability,
+    compression,
+    data,
+    network,
+    oort,
+    participation,
+    patience,
+    problems,
+    schedules,
+    selection,
+    speeds,
+    stopping,
+)
 from flanp import solvers as s
 from flanp import work as w
 from flanp.checks import BadInput, nearest, shown
@@ -35,7 +48,7 @@ FAMILIES: dict[str, Family] = {
         data.CIFAR10,
         data.CSV,
     ),
-    "split": _family(data.Split, data.IID, data.Dirichlet, data.ByLabel),
+    "split": _family(data.Split, data.IID, data.Dirichlet, data.ByLabel, data.Unequal, data.Apart),
     "problem": _family(
         problems.Problem, problems.LinearRegression, problems.LogisticRegression, problems.MLP
     ),
@@ -45,11 +58,21 @@ FAMILIES: dict[str, Family] = {
         speeds.Exponential,
         speeds.Homogeneous,
         speeds.LogNormal,
+        speeds.Pareto,
+        speeds.Devices,
         speeds.Measured,
         speeds.FromCSV,
+        speeds.Trace,
+    ),
+    "change": _family(speeds.Change, speeds.Steady, speeds.Drift, speeds.SlowDowns),
+    "availability": _family(
+        availability.Availability,
+        availability.Always,
+        availability.Random,
+        availability.FromTrace,
     ),
     "solver": _family(
-        s.Solver,
+        (s.Solver, s.AsyncSolver),
         s.FedGATE,
         s.FedAvg,
         s.FedNova,
@@ -58,6 +81,15 @@ FAMILIES: dict[str, Family] = {
         s.DIANA,
         s.FedOpt,
         s.FedSplit,
+        s.Memory,
+        s.FedAsync,
+        s.FedBuff,
+        s.Rennala,
+        s.Ringmaster,
+        s.Ringleader,
+        s.CA2FL,
+        s.IAG,
+        s.Tracking,
     ),
     "schedule": _family(
         schedules.Schedule, schedules.Constant, schedules.Shrinking, theory.Theorem1
@@ -72,9 +104,13 @@ FAMILIES: dict[str, Family] = {
         participation.Everyone,
         participation.RandomK,
         participation.FastestK,
+        selection.FedCS,
+        selection.TiFL,
+        oort.Oort,
     ),
     "stop": _family(
         stopping.StageRule,
+        stopping.LossNoise,
         stopping.GradientNoise,
         stopping.StatisticalAccuracy,
         stopping.Halving,
@@ -82,12 +118,28 @@ FAMILIES: dict[str, Family] = {
         stopping.Authors,
         stopping.Never,
     ),
-    "work": _family(w.Work, w.Equal, w.SpeedMatched),
-    "patience": _family(patience.Patience, patience.All, patience.Quorum, patience.Deadline),
+    "work": _family(w.Work, w.Equal, w.SpeedMatched, w.Partial),
+    "network": _family(
+        network.Network,
+        network.Free,
+        network.Exchange,
+        network.Lines,
+        network.Phones,
+        network.FromTrace,
+    ),
+    "patience": _family(
+        patience.Patience, patience.All, patience.Quorum, patience.First, patience.Deadline
+    ),
 }
 """What each part of a configuration can be: the `name` in a table is the class's."""
 INSTEAD = {"tau": "epochs", "epochs": "tau"}
 """Parameters that displace each other."""
+WORLD = {
+    "speeds": speeds.DEFAULT,
+    "network": network.FREE,
+    "availability": availability.ALWAYS,
+}
+"""The parts that say what clients are like, as they are where nothing is said."""
 METHOD_PARTS = tuple(field_types(Method))
 
 
@@ -98,7 +150,7 @@ def default_tables() -> dict[str, dict[str, Any]]:
         for name, field in Method.__dataclass_fields__.items()
         if name != "solver"
     }
-    tables = {name: describe(part) for name, part in {**parts, "speeds": speeds.DEFAULT}.items()}
+    tables = {name: describe(part) for name, part in {**parts, **WORLD}.items()}
     return {
         name: {key: value for key, value in table.items() if value is not None}
         for name, table in tables.items()

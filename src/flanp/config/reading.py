@@ -7,11 +7,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from flanp import data, problems, speeds
+from flanp import availability, data, network, problems, speeds
 from flanp.checks import BadInput, first_line, nearest, shown
-from flanp.comparison import SEEDS, STATISTICAL_ACCURACY, Seeds, resolve_target
+from flanp.comparison import SEEDS, TUNING_SEEDS, Seeds
 from flanp.config.building import build_methods, build_metrics, build_part
-from flanp.config.families import METHOD_PARTS, default_tables
+from flanp.config.families import METHOD_PARTS, WORLD, default_tables
 from flanp.config.overrides import apply_override
 from flanp.hooks import Hook
 from flanp.limits import Limits
@@ -19,7 +19,7 @@ from flanp.method import Method
 from flanp.metrics import Metric
 from flanp.parts import Seed, field_types
 from flanp.simulator.simulate import Precision, Simulation, prepare
-from flanp.target import Target
+from flanp.target import STATISTICAL_ACCURACY, Target, resolve_target
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,18 @@ class Settings(Limits):
     seeds: Seeds = SEEDS
     precision: Precision = "float32"
     target: Any = None
+    tune: Any = ()
+    """Knobs that are each method's own best: names, or names with values to try."""
+    tuning_seeds: Seeds = TUNING_SEEDS
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        texts = isinstance(self.tune, list | tuple) and all(isinstance(k, str) for k in self.tune)
+        if not texts and not isinstance(self.tune, dict):
+            raise BadInput(
+                f"tune = {shown(self.tune)}: it must be a list of knobs, such as "
+                '["eta", "tau"], or a table of the values to try of each'
+            )
         if self.target in (None, STATISTICAL_ACCURACY):
             return
         if not isinstance(self.target, dict):
@@ -55,6 +64,8 @@ class Config:
     problem: problems.Problem
     data: data.Source | data.FederatedData
     speeds: speeds.Speeds
+    network: network.Network
+    availability: availability.Availability
     methods: dict[str, Method]
     metrics: tuple[Metric, ...]
     raw: dict[str, Any]
@@ -73,6 +84,8 @@ class Config:
             loaded,
             method,
             self.speeds,
+            network=self.network,
+            availability=self.availability,
             seed=s.seed,
             target=resolve_target(s.target, self.problem, loaded),
             metrics=self.metrics,
@@ -120,7 +133,7 @@ def default_text() -> str:
 def build(raw: dict[str, Any], folder: Path, notes: Iterable[str] = ()) -> Config:
     """Check a configuration and build its parts; relative paths are looked up from a folder."""
     single = field_types(Settings)
-    known = {*single, "problem", "data", "speeds", "methods", "metrics", *METHOD_PARTS}
+    known = {*single, "problem", "data", *WORLD, "methods", "metrics", *METHOD_PARTS}
     for key in raw:
         if key not in known:
             raise BadInput(f"{key}: unknown key{nearest(key, known)}")
@@ -132,7 +145,7 @@ def build(raw: dict[str, Any], folder: Path, notes: Iterable[str] = ()) -> Confi
         settings=Settings(**{key: v for key, v in raw.items() if key in single}),
         problem=build_part("problem", raw["problem"], "problem", folder),
         data=build_part("data", raw["data"], "data", folder),
-        speeds=build_part("speeds", tables["speeds"], "speeds", folder),
+        **{part: build_part(part, tables[part], part, folder) for part in WORLD},
         methods=build_methods(tables, folder),
         metrics=build_metrics(raw.get("metrics", []), folder),
         raw=raw,

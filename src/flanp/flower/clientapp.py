@@ -35,7 +35,7 @@ from flanp.flower.wire import (
 )
 from flanp.parts import Part
 from flanp.solvers import ClientState, Solver, Step
-from flanp.solvers.base import Posted
+from flanp.solvers.training import Posted
 from flanp.streams import NOISE
 from flanp.trees import Tree, leaves, rebuild
 

@@ -17,8 +17,8 @@ from flanp.flower.members import Members
 from flanp.flower.replies import mean_message, measurement
 from flanp.flower.wire import EVALUATE, SERVER, Answer, read_metrics
 from flanp.measurement import Look, Measurement, Seen
-from flanp.solvers.base import step_of
-from flanp.trees import as_arrays, leaves, rebuild
+from flanp.solvers.base import Solver, step_of
+from flanp.trees import as_arrays, leaves, rebuild, transform
 
 Evaluate = Callable[[int, np.ndarray], dict[str, float]]
 """(rounds done, w) -> numbers by name."""
@@ -84,6 +84,8 @@ class Fleet:
         held, answers = self.asking.hold(model, round_, measure=Look.ACTIVE in look)
         self._unbilled += self._now() - began
         seconds = self._unbilled
+        told = self.asking.method.solver.tell(self.asking.server_state(model))
+        each = model.w.nbytes + sum(a.nbytes for a in leaves(as_arrays(told)).values())
         return Reply(
             round=held,
             answered=np.array([*answers], int),
@@ -91,6 +93,7 @@ class Fleet:
             spent=self._spent(held, answers, seconds),
             seen=self._seen(measurement([*answers.values()])),
             sent=sum(answer.sent for answer in answers.values()),
+            received=each * len(held.active),
             heard=self.members.heard(),
             content=answers,
         )
@@ -101,6 +104,7 @@ class Fleet:
         answers: dict[int, Answer] = reply.content
         held, replies = reply.round, [*answers.values()]
         asking, solver = self.asking, self.asking.method.solver
+        assert isinstance(solver, Solver), "the strategy takes no others"
         steps = dict(zip(held.active.tolist(), held.tau.tolist(), strict=True))
         tau = solver.local.length(np.array([steps[i] for i in answers], float))
         m, s = mean_message(replies).astype(model.w.dtype), np.array([a.s for a in replies])
@@ -110,7 +114,7 @@ class Fleet:
             w, server = solver.server_step(model.w, asking.server_state(model), m, step)
         after = ServerModel(
             np.asarray(w, model.w.dtype),
-            as_arrays(server),
+            transform(lambda a: _in_precision(a, model.w.dtype), as_arrays(server)),
             asking.tracking.generation,
             tuple(dict(answer.metrics) for answer in replies),
         )
@@ -158,7 +162,7 @@ class Fleet:
 
         The latter only if there is none at the clients, which do not outlive it.
         """
-        members = json.dumps(self.members.described(clock)).encode()
+        members = json.dumps(self.members.described(clock, self.asking.method.work)).encode()
         arrays = {"w": model.w, "members": np.frombuffer(members, np.uint8)}
         return arrays if self.asking.tracking.needed else arrays | leaves(model.server, SERVER)
 
@@ -167,7 +171,7 @@ class Fleet:
         if arrays["w"].shape != self.w_0.shape:
             raise BadInput("the checkpoint is of a model with other parameters")
         saved = json.loads(arrays["members"].tobytes())
-        self.members.remembered = saved["seconds per step"]
+        self.members.remembered = saved["reports"]
         model = self._afresh(arrays["w"])
         if self.asking.tracking.needed:
             log(INFO, "the clients' states are gone with the old run: tracking restarts")
@@ -185,9 +189,15 @@ class Fleet:
     def _spent(self, held: Round, answers: dict[int, Answer], seconds: float) -> Spent:
         """Say where the participants' seconds went, as far as their replies tell."""
         active = held.active.tolist()
-        work = [min(seconds, answers[i].busy) if i in answers else 0.0 for i in active]
+        busy = [min(seconds, answers[i].busy) if i in answers else 0.0 for i in active]
         lost = [0.0 if i in answers else seconds for i in active]
-        return Spent(np.array(work), np.zeros(len(active)), np.array(lost))
+        work, lost_ = np.array(busy), np.array(lost)
+        return Spent(held.active, work, np.zeros(len(active)), lost_, seconds - work - lost_)
 
     def _now(self) -> float:
         return self.asking.exchange.time.now()
+
+
+def _in_precision(a: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return a state in the model's precision, for it travels: a step's numbers are float64."""
+    return a.astype(dtype) if a.dtype.kind == "f" else a

@@ -8,6 +8,7 @@ import numpy as np
 
 from flanp.clock import Clock, Heard
 from flanp.flower.wire import Profile
+from flanp.work import Work
 
 
 @dataclass
@@ -38,13 +39,13 @@ class Members:
     """Seconds per step that are known, by name, and need no reports."""
     strangers_too: bool = False
     """Whether clients of which nothing is known can take part."""
-    remembered: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    remembered: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     """Reports of an interrupted run, by name."""
     all: list[Member] = field(default_factory=list)
     numbers: dict[int, int] = field(default_factory=dict)
     """The clients' numbers, by Flower's id."""
     online: set[int] = field(default_factory=set)
-    _heard: list[tuple[int, float]] = field(default_factory=list)
+    _heard: list[tuple[int, float, float]] = field(default_factory=list)
 
     @property
     def s(self) -> np.ndarray:
@@ -78,7 +79,7 @@ class Members:
             member.name = profile.name
             self._recall(i)
         if member.name not in self.speeds:
-            self._report(i, profile.seconds)
+            self._report(i, profile.seconds, overhead)
 
     def heard(self) -> Heard:
         """Return what clients have reported of their speed since this was last asked."""
@@ -93,20 +94,25 @@ class Members:
         """Return how logs call some clients."""
         return "client " + ", ".join(self.all[i].name for i in clients)
 
-    def described(self, clock: Clock) -> dict[str, Any]:
-        """Return the ranking and the reports by name, for a person and for the next server."""
+    def described(self, clock: Clock, work: Work) -> dict[str, Any]:
+        """Return the ranking and the reports by name, for a person and for the next server.
+
+        A report is the seconds of a local step and those of an exchange.
+        """
         reports = {m.name: list(clock.reports.get(i, ())) for i, m in enumerate(self.all)}
-        ranking = clock.unranked().ranked(self.present, len(self.all)).ranking
-        return {"ranking": [self.all[i].name for i in ranking], "seconds per step": reports}
+        N = len(self.all)
+        seconds = work.base(self.s) * clock.T(N) + clock.exchange(N)
+        ranking = clock.ranked(self.present, seconds).ranking
+        return {"ranking": [self.all[i].name for i in ranking], "reports": reports}
 
     def _recall(self, i: int) -> None:
         """Make use of what was known of a client before."""
         name = self.all[i].name
-        for seconds in self.remembered.get(name, ()):
-            self._report(i, seconds)
+        for seconds, exchange in self.remembered.get(name, ()):
+            self._report(i, seconds, exchange)
         if name in self.speeds:
-            self._report(i, self.speeds[name])
+            self._report(i, self.speeds[name], 0.0)
 
-    def _report(self, i: int, seconds: float) -> None:
+    def _report(self, i: int, seconds: float, exchange: float) -> None:
         self.all[i].known = True
-        self._heard.append((i, seconds))
+        self._heard.append((i, seconds, exchange))

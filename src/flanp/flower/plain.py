@@ -6,7 +6,7 @@ from typing import final
 from flanp.method import Method
 from flanp.participation import Growing
 from flanp.solvers import Solver, Step
-from flanp.solvers.base import StepSize
+from flanp.solvers.training import StepSize
 from flanp.trees import Tree, Vector
 from flanp.work import Equal
 

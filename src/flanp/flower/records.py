@@ -60,7 +60,9 @@ class Counts(Hook):
         run.history.about["counts"] = dict(self.fleet.asking.exchange.counts)
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_json(self.folder / FLEET, self.fleet.members.described(run.state.clock))
+            write_json(
+                self.folder / FLEET, self.fleet.members.described(run.state.clock, run.method.work)
+            )
 
     def on_end(self, run: Run[ServerModel], ended: Ended) -> None:
         """Count for the last time."""

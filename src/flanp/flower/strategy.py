@@ -34,6 +34,7 @@ from flanp.measurement import Look
 from flanp.method import Method
 from flanp.parts import Seed, check_is, field_types
 from flanp.run import Run
+from flanp.solvers import Solver
 from flanp.solvers.checking import check_solver
 from flanp.speeds import Seconds
 from flanp.stopping import Authors, StatisticalAccuracy
@@ -123,6 +124,21 @@ class Flanp(FlowerFedAvg):
     def _check_method(self, fedavg: dict[str, Any]) -> None:
         """Refuse what cannot run on real machines, or not with these clients."""
         stop, plain = self.method.stop, self.plain
+        if not isinstance(self.method.solver, Solver):
+            raise BadInput(
+                f"{type(self.method.solver).__name__} is asynchronous: it runs in the simulator. "
+                "On Flower take a solver with rounds, such as FedGATE"
+            )
+        if self.method.solver.remembers_absent:
+            raise BadInput(
+                f"{type(self.method.solver).__name__} lets clients work that take no part: it runs "
+                "in the simulator. On Flower take FedGATE"
+            )
+        if self.method.participation.sees_losses:
+            raise BadInput(
+                f"{type(self.method.participation).__name__} chooses by the clients' losses, which "
+                "clients on Flower do not report: take Growing, RandomK or FedCS"
+            )
         if isinstance(stop, Authors):
             raise BadInput("Authors looks at all clients in each round: use GradientNoise")
         if isinstance(stop, StatisticalAccuracy) and None in (stop.mu, stop.c):

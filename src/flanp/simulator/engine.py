@@ -1,145 +1,122 @@
-"""The engine that simulates all clients on this machine, with a virtual clock."""
+"""The engine that simulates rounds on this machine, with a virtual clock."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
+import jax
 import numpy as np
 
-from flanp.clock import Clock, Heard
+from flanp.clock import Clock
 from flanp.data.federated import FederatedData
-from flanp.engine import Late, Reply, Roll, Round, Spent
+from flanp.engine import Reply, Round
 from flanp.measurement import Look, Seen
 from flanp.problems import Problem
-from flanp.simulator.machine import Machine, Model
+from flanp.simulator.clients import SimulatedClients
+from flanp.simulator.holding import Model, Past, Rounds
+from flanp.simulator.outcomes import Outcome, outcome
 from flanp.simulator.saving import load_arrays, save_arrays
 from flanp.simulator.world import World
 from flanp.solvers import Solver
+from flanp.tasks import NO_TASKS
 from flanp.trees import Tree
 
 
-class Content(NamedTuple):
-    """What makes a round's messages, when its reply is applied."""
-
-    tau: np.ndarray
-    """Local steps of those who answered."""
-    under_way: tuple[Late, ...]
-    """Work that goes on."""
-
-
-class Simulator:
+class Simulator(SimulatedClients[Model]):
     """An engine (flanp.engine) that simulates all clients: their work, and how long it takes."""
 
     def __init__(
-        self, problem: Problem, data: FederatedData, solver: Solver, world: World, **options: Any
+        self,
+        problem: Problem,
+        data: FederatedData,
+        solver: Solver,
+        world: World,
+        first: int = 1,
+        **options: Any,
     ):
-        """Set the clients up; see `Machine` for the options.
-
-        Args:
-            problem: what is minimised.
-            data: the clients' samples.
-            solver: the federated solver.
-            world: how long the clients really take.
-            options: batch, seed, precision, chunk, metrics.
-        """
-        self.machine = Machine(problem, data, solver, world.ranking, **options)
-        self.world, self.s = world, data.s
-        self._roll = Roll(self.machine.everyone, self.s)
-        self._message_bytes = solver.compression.message_bytes(
-            self.machine.layout.size, np.dtype(self.machine.precision).itemsize
-        )
-
-    @property
-    def metrics(self) -> dict[str, bool | None]:
-        """The names of what `evaluate` returns; whether higher is better, if that is known."""
-        return self.machine.metrics
+        """Set the clients up; see `SimulatedClients`."""
+        super().__init__(problem, data, solver, world, first, **options)
+        self.solver, self.rounds = solver, Rounds(self.machine, solver)
 
     def start(self) -> Model:
         """Return the start model."""
-        return self.machine.start()
+        return self.rounds.start()
 
     def restart(self, model: Model) -> Model:
-        """Keep w and start the solver afresh."""
-        return self.machine.restart(model)
-
-    def roll(self, model: Model, time: float) -> Roll:
-        """Return all clients; where their speeds are not known, they do one step as a probe."""
-        if self.world.known or time > 0:
-            return self._roll
-        probe = self.world.probe()
-        heard = tuple(enumerate(probe.tolist()))
-        return self._roll._replace(heard=heard, seconds=float(probe.max()))
+        """Keep w and start the solver afresh, unless it remembers."""
+        return self.rounds.restart(model)
 
     def ask(self, model: Model, round_: Round, look: Look) -> Reply:
         """See who answers in time; the work itself is done when the reply is applied."""
-        active, tau = round_.active, round_.tau
-        T = self.world.seconds(round_.number)[active]
-        work, begins = tau * T, _delays(model.under_way, round_)
-        arrivals = begins + work
-        seconds = round_.ends.of(arrivals)
-        late, under_way = _divided(model.under_way, round_.at + seconds)
-        lost = np.minimum(begins, seconds) if model.under_way else begins
-        in_time = arrivals <= seconds
-        if not in_time.all():
-            for i in np.flatnonzero(~in_time & (begins < seconds)):
-                until, task = round_.at + float(arrivals[i]), (int(tau[i]), round_.eta, float(T[i]))
-                under_way += (Late(int(active[i]), round_.number, until, *task),)
-            work, lost = np.where(in_time, work, 0.0), np.where(in_time, lost, seconds)
-            active, tau, T = active[in_time], tau[in_time], T[in_time]
+        two = self.solver.remembers_absent and round_.tau.max() > 1
+        back = self._message_bytes * (2 if two else 1)
+        what = outcome(
+            self.world,
+            round_,
+            model.under_way,
+            self._model_bytes,
+            back,
+            self._message_bytes if self.solver.remembers_absent else None,
+        )
+        late = np.where(what.came.tau > 1, back, self._message_bytes)
+        seen = self.look(model, what.answered if len(what.answered) else round_.active, look)
+        if not len(what.answered):
+            seen = seen._replace(each=None)  # nobody has reported a loss
         return Reply(
             round=round_,
-            answered=active,
-            seconds=seconds,
-            spent=Spent(work, np.zeros(len(work)), lost),
-            seen=self.look(model, active, look),
-            sent=(len(active) + len(late)) * self._message_bytes,
-            heard=self._reports(active, T, late),
-            late=late,
-            content=Content(tau, under_way),
+            answered=what.answered,
+            seconds=what.seconds,
+            spent=what.spent,
+            seen=seen,
+            sent=len(what.answered) * back + int(late.sum()),
+            received=what.asked * self._model_bytes,
+            heard=(*self._probed(round_.at, round_.at + what.seconds), *what.heard),
+            late=what.done,
+            content=what,
         )
 
     def apply(self, model: Model, reply: Reply) -> Model:
         """Do the work of those who answered, and the steps that end the round."""
-        round_, content = reply.round, reply.content
-        after = self.machine.round(
-            model,
-            round_.number,
-            reply.answered,
-            content.tau,
-            round_.eta,
-            round_.gamma,
-            round_.pool,
-        )
-        if not content.under_way:
-            return after
-        past = model.past | {round_.number: (model.w, model.server)}
-        needed = {late.number for late in content.under_way}
-        return after._replace(
-            under_way=content.under_way, past={q: past[q] for q in sorted(needed)}
-        )
+        round_, what = reply.round, reply.content
+        before = model
+        # Of those who take part now, what they did before they joined comes first.
+        joined = what.done[np.isin(what.done.client, what.answered)] if len(what.done) else NO_TASKS
+        if len(joined):
+            model = self.rounds.recall(model, joined, round_.eta, round_.gamma)
+        recalled, model = model.server, model._replace(server=before.server)
+        if len(reply.answered):
+            model = self.rounds.round(
+                model, round_.number, what.answered, what.tau, round_.eta, round_.gamma, round_.pool
+            )
+        if self.solver.remembers_absent:
+            model = self._recall(before, model, recalled, round_, what)
+        if not len(what.under_way) and not len(before.under_way) and not model.past:
+            return model
+        needed = {*what.under_way.number.tolist()}
+        past = {q: past for q, past in model.past.items() if q in needed}
+        return model._replace(under_way=what.under_way, past=past)
 
-    def work(self, model: Model, tasks: tuple[Late, ...]) -> np.ndarray:
-        """Return the messages of clients that each start from a model of their own.
+    def _recall(
+        self, before: Model, after: Model, recalled: Tree, round_: Round, what: Outcome
+    ) -> Model:
+        """Return the model after what has come of absent clients; note what they work on.
 
-        They are those of the rounds that the tasks were asked for in, as far as `model` still
-        has them. A client's own state is the one it has now.
+        `recalled` is the server's state with what those had done who joined in this round.
         """
-        return self.machine.work(model, tasks)
+        told = self.solver.tell(before.server)
+        past = before.past | {round_.number: Past(before.w, told, after.m_1)}
+        heard = before.heard.copy()
+        heard[what.answered] = heard[what.done.client] = True
+        server = jax.tree.map(lambda a, b, c: a + (b - c), after.server, recalled, before.server)
+        after = after._replace(server=server, past=past, heard=heard)
+        absent = what.done[~np.isin(what.done.client, what.answered)]
+        if not len(absent):
+            return after
+        return self.rounds.recall(after, absent, round_.eta, round_.gamma)
 
     def look(self, model: Model, active: np.ndarray, look: Look) -> Seen:
         """Return loss and gradient of w over the active clients and over all, as asked."""
-        return self.machine.look(model, active, look)
-
-    def evaluate(self, model: Model, rounds: int) -> dict[str, float]:
-        """Return the metrics on held-out data and the distance to w*, where there are any."""
-        del rounds
-        return self.machine.evaluate(model)
-
-    def params(self, model: Model) -> Tree:
-        """Return the global model as the problem's own pytree."""
-        return self.machine.params(model)
-
-    def named(self, model: Model) -> dict[str, np.ndarray]:
-        """Return the arrays of the global model by name."""
-        return self.machine.named(model)
+        remembered = (model.server, model.clients, model.heard)
+        remembers = self.solver.remembers_absent
+        return self.machine.look(model.w, active, look, remembered if remembers else None)
 
     def save(self, model: Model, clock: Clock) -> dict[str, np.ndarray]:
         """Return w, the states by name, with a row for each client by id, and what is under way."""
@@ -149,26 +126,3 @@ class Simulator:
         """Return the model and the clock that `save` was given, bit for bit."""
         with self.machine.running():
             return load_arrays(arrays, self.start(), clock, self.machine.place)
-
-    def _reports(self, clients: np.ndarray, T: np.ndarray, late: tuple[Late, ...]) -> Heard:
-        if self.world.known:
-            return ()
-        in_time = zip(clients.tolist(), T.tolist(), strict=True)
-        return (*((each.client, each.T) for each in late), *in_time)
-
-
-def _delays(under_way: tuple[Late, ...], round_: Round) -> np.ndarray:
-    """Return after how many seconds each participant is done with earlier work."""
-    delays = np.zeros(len(round_.active))
-    if under_way:
-        until = {late.client: late.until for late in under_way}
-        delays += [max(0.0, until.get(i, 0.0) - round_.at) for i in round_.active.tolist()]
-    return delays
-
-
-def _divided(under_way: tuple[Late, ...], end: float) -> tuple[tuple[Late, ...], tuple[Late, ...]]:
-    """Return which work is done by some time, and which is not."""
-    if not under_way:
-        return (), ()
-    done = tuple(late for late in under_way if late.until <= end)
-    return done, tuple(late for late in under_way if late.until > end)

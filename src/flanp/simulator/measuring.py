@@ -11,7 +11,17 @@ from jax.sharding import PartitionSpec as P
 
 from flanp.measurement import Measurement, noise
 from flanp.problems import Batch, Params
-from flanp.simulator.program import CLIENTS, Evaluation, Shard, Sight, of_each_row, summed_loss
+from flanp.simulator.program import (
+    CLIENTS,
+    Evaluation,
+    Program,
+    Shard,
+    Sight,
+    StepSizes,
+    of_each_row,
+    summed_loss,
+)
+from flanp.trees import Tree
 
 BLOCK = 512
 """Rows that a measurement takes at a time, which bounds its memory."""
@@ -29,8 +39,12 @@ class Covered(NamedTuple):
 
 
 @partial(jax.jit, static_argnums=0)
-def measure(sight: Sight, w: jax.Array, shard: Shard, covered: Covered) -> jax.Array:
+def measure(
+    sight: Sight, w: jax.Array, shard: Shard, covered: Covered, tilt: jax.Array | None = None
+) -> jax.Array:
     """Return six numbers for the participants, and for all clients that are covered.
+
+    A tilt is added to the participants' mean gradient: what is known of the others'.
 
     They are: how many clients and samples; the mean loss; the squared norm of the mean gradient
     g; the mean of ||g_i||^2; the mean of ||g_h - g_i||^2 over the halves h of the clients.
@@ -57,7 +71,10 @@ def measure(sight: Sight, w: jax.Array, shard: Shard, covered: Covered) -> jax.A
         sums, gradient = lax.fori_loop(0, -(-covered.clients // C), work, zero)
         sums, gradient = lax.psum((sums, gradient), CLIENTS)
         clients, S, loss, squares, within = sums.T
-        norm_sq = ((gradient / S[:, None]) ** 2).sum(axis=1)
+        mean = gradient / S[:, None]
+        if tilt is not None:
+            mean = mean.at[0].add(tilt)
+        norm_sq = (mean**2).sum(axis=1)
         return jnp.stack([clients, S, loss / S, norm_sq, squares / S, within / S], axis=1)
 
     specs = (P(), P(CLIENTS), P(CLIENTS))
@@ -86,6 +103,57 @@ def _half(
     dtype = shard.weights.dtype
     zero = jnp.zeros(C, dtype), jnp.zeros(C, dtype), jnp.zeros((C, sight.layout.size), dtype)
     return lax.fori_loop(0, -(-rows // block), add, zero)
+
+
+@partial(jax.jit, static_argnums=0)
+def mean_drift(
+    program: Program, sizes: StepSizes, server: Tree, clients: Tree, covered: Covered
+) -> jax.Array:
+    """Return the mean correction of the participants' directions, weighted by their samples."""
+    solver, C = program.solver(sizes), program.chunk
+
+    def on_device(server: Tree, clients: Tree, covered: Covered) -> jax.Array:
+        covered = Covered(*(a[0] for a in covered))
+        told = solver.tell(server)
+
+        def add(j: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            i, active, s = (lax.dynamic_slice_in_dim(a, j * C, C) for a in covered[:3])
+            own = jax.tree.map(lambda a: a[i], clients.own)
+            drift = jax.vmap(solver.drift, in_axes=(0, None))(own, told)
+            return carry[0] + (active * s) @ drift, carry[1] + (active * s).sum()
+
+        zero = jnp.zeros(program.layout.size, covered.s.dtype), jnp.zeros((), covered.s.dtype)
+        total, S = lax.fori_loop(0, -(-covered.clients // C), add, zero)
+        total, S = lax.psum((total, S), CLIENTS)
+        return total / S
+
+    specs = (P(), P(CLIENTS), P(CLIENTS))
+    return program.on_devices(on_device, specs, P())(server, clients, covered)
+
+
+@partial(jax.jit, static_argnums=0)
+def losses(sight: Sight, w: jax.Array, shard: Shard, covered: Covered) -> jax.Array:
+    """Return for each seat the mean of the client's losses, and the mean of their squares."""
+    C = sight.chunk
+
+    def on_device(w: jax.Array, shard: Shard, covered: Covered) -> jax.Array:
+        covered = Covered(*(a[0] for a in covered))
+        params = sight.layout.unravel(w)
+
+        def of(j: jax.Array, means: jax.Array) -> jax.Array:
+            i = lax.dynamic_slice_in_dim(covered.slot, j * C, C)
+            batch, weights = tuple(a[i] for a in shard.batch), shard.weights[i]
+            values = jax.vmap(partial(of_each_row, sight.problem.loss, params))(batch)
+            both = jnp.stack([values, values**2], axis=2)
+            sums = jnp.einsum("cr,crk->ck", weights, both)
+            mean = sums / jnp.maximum(weights.sum(axis=1), 1)[:, None]
+            return lax.dynamic_update_slice_in_dim(means, mean, j * C, axis=0)
+
+        room = jnp.zeros((covered.slot.shape[0], 2), w.dtype)
+        return lax.fori_loop(0, -(-covered.clients // C), of, room)[None]
+
+    specs = (P(), P(CLIENTS), P(CLIENTS))
+    return sight.on_devices(on_device, specs, P(CLIENTS))(w, shard, covered)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -26,13 +26,13 @@ class Placement:
     Arrays with a row for each client have the D devices' slots one after the other.
     """
 
-    def __init__(self, ranking: np.ndarray, precision: str):
+    def __init__(self, ranking: np.ndarray, precision: str, devices: int | None = None):
         """Deal the clients, given fastest first."""
         N = len(ranking)
-        devices = local_devices()[:N]
+        used = local_devices()[: min(N, devices or N)]
         self.N, self.precision = N, np.dtype(precision)
-        self.mesh = Mesh(np.array(devices), (CLIENTS,))
-        self.D = len(devices)
+        self.mesh = Mesh(np.array(used), (CLIENTS,))
+        self.D = len(used)
         self.slots = -(-N // self.D)
         self.on_clients = NamedSharding(self.mesh, PartitionSpec(CLIENTS))
         self.everywhere = NamedSharding(self.mesh, PartitionSpec())

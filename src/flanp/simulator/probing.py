@@ -16,7 +16,8 @@ from flanp.parts import check_is, with_values
 from flanp.problems import Custom, Params, Problem
 from flanp.simulator.layout import Layout
 from flanp.simulator.program import summed_loss
-from flanp.solvers import Solver, Step
+from flanp.solvers import Step, Training
+from flanp.solvers.asynchronous import Arrival, AsyncSolver
 from flanp.trees import Tree
 
 TRACEABLE = "It is traced by JAX: no float(), int() or `if` on values that it computes"
@@ -38,7 +39,7 @@ ADVICE = (
 )
 
 
-def check_traceable(solver: Solver, size: int, precision: str) -> None:
+def check_traceable(solver: Training, size: int, precision: str) -> None:
     """Refuse a user's solver that NumPy can run, but JAX cannot trace."""
     parts = (solver, solver.local, solver.compression)
     if all(is_ours(part) for part in parts):
@@ -60,13 +61,17 @@ def check_traceable(solver: Solver, size: int, precision: str) -> None:
     told = traced("tell", server)
     drift = traced("drift", client.own, told)
     traced("direction", w, drift, w, w)
-    traced("message", w, number, client.own, told)
-    m_i, posted = traced("post", w, number, client, told, w)
-    traced("settle", client, told, posted, m_i, step)
-    traced("server_step", w, server, m_i, step)
     local = type(solver.local).__name__
     with calling(f"{local}.step", f"it is traced by JAX: {ADVICE}"):
         jax.eval_shape(lambda w: solver.local.step(w, solver.local.start(w)), w)
+    traced("message", w, number, client.own, told)
+    m_i, posted = traced("post", w, number, client, told, w)
+    if isinstance(solver, AsyncSolver):
+        arrival = Arrival(w, told, *[number] * 7)
+        traced("arrive", w, server, client.own, m_i, arrival)
+        return
+    traced("settle", client, told, posted, m_i, step)
+    traced("server_step", w, server, m_i, step)
 
 
 def first_params(problem: Problem, key: jax.Array, data: FederatedData) -> Params:

@@ -13,6 +13,7 @@ from flanp.parts import with_values
 from flanp.problems import Batch, Params, Problem
 from flanp.simulator.layout import Layout
 from flanp.solvers import Solver
+from flanp.solvers.asynchronous import AsyncSolver
 from flanp.trees import Tree
 
 CLIENTS = "clients"
@@ -60,11 +61,11 @@ class Sight(Code):
 class Program(Sight):
     """All that decides the compiled code of a round."""
 
-    form: Solver
+    form: Solver | AsyncSolver
     """The solver, but for its step sizes."""
     batch: int | None
 
-    def solver(self, sizes: StepSizes) -> Solver:
+    def solver(self, sizes: StepSizes) -> Any:
         """Return the solver with its own step sizes."""
         return with_values(self.form, eta=sizes.eta, gamma=sizes.gamma)
 

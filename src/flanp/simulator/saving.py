@@ -1,20 +1,20 @@
 """A simulated model as named arrays, and back."""
 
-import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 import jax
 import numpy as np
 
 from flanp.checks import BadInput
-from flanp.clock import MEMORY, Clock
-from flanp.engine import Late
-from flanp.simulator.machine import Model
+from flanp.clock import Clock
+from flanp.simulator.holding import Model, Past
 from flanp.simulator.placement import Placement
+from flanp.tasks import NO_TASKS, Tasks
 from flanp.trees import Tree, leaves, rebuild
 
 SERVER, CLIENTS, LATE, PAST = "server", "clients", "under way", "past"
-REPORTS, ORDER = "clock.reports", "clock.order"
+REPORTS, ORDER, HEARD = "clock.reports", "clock.order", "heard"
 
 
 def save_arrays(model: Model, clock: Clock, place: Placement) -> dict[str, np.ndarray]:
@@ -23,20 +23,42 @@ def save_arrays(model: Model, clock: Clock, place: Placement) -> dict[str, np.nd
     named = {name: np.asarray(a) for name, a in arrays.items()}
     for name, rows in leaves(model.clients, CLIENTS).items():
         named[name] = np.asarray(rows)[place.row_of_client]
-    if model.under_way:
-        named[LATE] = np.array(model.under_way, float)
-    for number, (w, server) in model.past.items():
-        past = {f"{PAST}.{number}.w": w} | leaves(server, f"{PAST}.{number}.{SERVER}")
-        named |= {name: np.asarray(a) for name, a in past.items()}
-    if clock.given is None:
-        padded = [
-            (i, *([math.nan] * (MEMORY - len(reports))), *reports)
-            for i, reports in clock.reports.items()
-        ]
-        named[REPORTS] = np.array(padded, float).reshape(-1, MEMORY + 1)
-        if clock.order is not None:
-            named[ORDER] = clock.order
-    return named
+    if len(model.under_way):
+        named[LATE] = np.array(model.under_way.columns, float)
+    for number, past in model.past.items():
+        kept = leaves(past._asdict(), f"{PAST}.{number}")
+        named |= {name: np.asarray(a) for name, a in kept.items()}
+    if len(model.heard):
+        named[HEARD] = model.heard
+    return named | save_clock(clock)
+
+
+def save_clock(clock: Clock) -> dict[str, np.ndarray]:
+    """Return what a clock remembers."""
+    if clock.given is not None:
+        return {}
+    heard = [(i, *report) for i, reports in clock.reports.items() for report in reports]
+    arrays = {REPORTS: np.array(heard, float).reshape(-1, 3)}
+    return arrays if clock.order is None else arrays | {ORDER: clock.order}
+
+
+def load_clock(arrays: dict[str, np.ndarray], clock: Clock) -> Clock:
+    """Return a clock with what it remembered."""
+    if REPORTS not in arrays:
+        return clock
+    heard = [(int(i), T, exchange) for i, T, exchange in arrays[REPORTS].tolist()]
+    return replace(clock.hearing(heard), order=arrays.get(ORDER))
+
+
+def require_names(arrays: dict[str, np.ndarray], names: Iterable[str]) -> set[str]:
+    """Return the names, all of which the arrays must have."""
+    needed = {*names}
+    if not needed <= arrays.keys():
+        raise BadInput(
+            f"the checkpoint lacks {sorted(needed - arrays.keys())}: it is of a solver with "
+            "another state. Start anew, or take the solver that it was made with"
+        )
+    return needed
 
 
 def load_arrays(
@@ -47,39 +69,34 @@ def load_arrays(
     def everywhere(a: np.ndarray) -> jax.Array:
         return jax.device_put(a, place.everywhere)
 
-    needed = {"w", *leaves(start.server, SERVER), *leaves(start.clients, CLIENTS)}
-    if not needed <= arrays.keys():
-        raise BadInput(
-            f"the checkpoint lacks {sorted(needed - arrays.keys())}: it is of a solver with "
-            "another state. Start anew, or take the solver that it was made with"
-        )
+    require_names(arrays, {"w", *leaves(start.server, SERVER), *leaves(start.clients, CLIENTS)})
 
     def server(prefix: str) -> Tree:
         named = leaves(start.server, prefix)
         return rebuild(start.server, {name: everywhere(arrays[name]) for name in named}, prefix)
+
+    def one_past(prefix: str) -> Past:
+        like = Past(start.w, start.server, start.w)._asdict()
+        named = {name: everywhere(arrays[name]) for name in leaves(like, prefix)}
+        return Past(**rebuild(like, named, prefix))
 
     rows = {}
     for name, room in leaves(start.clients, CLIENTS).items():
         filled = np.zeros(room.shape, room.dtype)
         filled[place.row_of_client] = arrays[name]
         rows[name] = jax.device_put(filled, place.on_clients)
-    late = arrays.get(LATE, np.zeros((0, len(Late._fields))))
-    under_way = tuple(
-        Late(int(i), int(q), t, int(tau), eta, T) for i, q, t, tau, eta, T in late.tolist()
-    )
-    past = {
-        q: (everywhere(arrays[f"{PAST}.{q}.w"]), server(f"{PAST}.{q}.{SERVER}"))
-        for q in sorted({late.number for late in under_way})
-    }
-    if REPORTS in arrays:
-        rows_of = arrays[REPORTS].tolist()
-        heard = [(int(i), v) for i, *reports in rows_of for v in reports if not math.isnan(v)]
-        clock = replace(clock.hearing(heard), order=arrays.get(ORDER))
+    under_way = NO_TASKS
+    if LATE in arrays:
+        kinds = [column.dtype for column in NO_TASKS.columns]
+        under_way = Tasks(*(a.astype(d) for a, d in zip(arrays[LATE], kinds, strict=True)))
+    numbers = {name.split(".")[1] for name in arrays if name.startswith(f"{PAST}.")}
+    past = {int(q): one_past(f"{PAST}.{q}") for q in sorted(numbers, key=int)}
     model = start._replace(
         w=everywhere(arrays["w"]),
         server=server(SERVER),
         clients=rebuild(start.clients, rows, CLIENTS),
         under_way=under_way,
         past=past,
+        heard=arrays.get(HEARD, start.heard),
     )
-    return model, clock
+    return model, load_clock(arrays, clock)

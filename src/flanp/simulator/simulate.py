@@ -1,6 +1,7 @@
 """Simulating one method, from Python in a few lines."""
 
 import inspect
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from flanp.availability import ALWAYS, Availability
 from flanp.checks import BadInput, nearest
 from flanp.clock import Clock
 from flanp.data import FederatedData, Source
@@ -19,16 +21,18 @@ from flanp.limits import Limits
 from flanp.measurement import Look
 from flanp.method import Method
 from flanp.metrics import Metric
-from flanp.parts import Seed, check_is, field_types
+from flanp.network import FREE, Network
+from flanp.parts import Count, Seed, check_is, field_types
 from flanp.problems import Problem
 from flanp.progress import Progress
 from flanp.run import Run
+from flanp.simulator.asynchronous import AsyncSimulator
 from flanp.simulator.engine import Simulator
-from flanp.simulator.machine import Model
-from flanp.simulator.world import World
+from flanp.simulator.holding import Model
+from flanp.simulator.world import world_of
+from flanp.solvers.asynchronous import AsyncSolver
 from flanp.solvers.base import check_step_sizes
 from flanp.speeds import DEFAULT, Speeds
-from flanp.streams import Stream, generator
 from flanp.target import Target
 
 Precision = Literal["float32", "float64"]
@@ -41,11 +45,14 @@ def prepare(
     method: Method,
     speeds: Speeds = DEFAULT,
     *,
+    network: Network = FREE,
+    availability: Availability = ALWAYS,
     seed: int = 0,
     metrics: Sequence[Metric] = (),
     target: dict[str, float] | None = None,
     endless: bool = False,
     precision: Precision = "float32",
+    devices: int | None = None,
     hooks: Sequence[Hook] = (),
     resume: Path | None = None,
     **limits: Any,
@@ -67,6 +74,8 @@ def prepare(
     check_is("data", data, FederatedData | Source, ". Arrays: see flanp.data.from_clients")
     check_is("method", method, Method, ". Give it as flanp.Method(solver)")
     check_is("speeds", speeds, Speeds, ". Numbers: flanp.speeds.Measured((1.0, ...))")
+    check_is("network", network, Network)
+    check_is("availability", availability, Availability)
     check_is("precision", precision, Precision)
     seed = check_is("seed", seed, Seed)
     if isinstance(data, Source):
@@ -75,23 +84,31 @@ def prepare(
     if metrics and data.test is None:
         raise BadInput("metrics: the data has no held-out rows to measure them on; see `test`")
     method = check_method(method, problem, data)
-    T = speeds.seconds_of(data.ids, generator(seed, Stream.SPEEDS))
-    world = World(T, speeds.jitter, speeds.known, seed)
+    batch = method.work.batch
+    samples = data.s if batch is None else np.minimum(batch, data.s)
+    world = world_of(data.ids, samples, speeds, network, availability, seed)
+    T = world.T
     sizes, tau = method.participation.sizes(data.N), method.work.local_steps(T, data.s)
     check_step_sizes(method.solver, sizes, data.N, problem.l2, tau, precision)
-    engine = Simulator(
-        problem,
-        data,
-        method.solver,
-        world,
-        batch=method.work.batch,
-        seed=seed,
-        precision=precision,
-        metrics=measured,
-    )
+    options: dict[str, Any] = {
+        "first": sizes[0],
+        "batch": batch,
+        "row_by_row": method.participation.sees_losses,
+        "seed": seed,
+        "precision": precision,
+        "metrics": measured,
+        "devices": check_is("devices", devices, Count | None),
+    }
+    engine: Any  # of the one kind or the other
+    if isinstance(method.solver, AsyncSolver):
+        engine = AsyncSimulator(problem, data, method.solver, world, **options)
+    else:
+        engine = Simulator(problem, data, method.solver, world, **options)
     about = {
         "problem": describe(problem),
         "speeds": describe(speeds),
+        "network": describe(network),
+        "availability": describe(availability),
         "clients": data.N,
         "samples": int(data.s.sum()),
         "precision": precision,
@@ -103,7 +120,7 @@ def prepare(
     run = Run(
         engine,
         method,
-        Clock(given=T if speeds.known else None),
+        Clock(given=T, given_exchange=engine.exchange()) if speeds.known else Clock(),
         seed=seed,
         about=about,
         metrics=engine.metrics,
@@ -139,6 +156,8 @@ def simulate(
         progress: show progress where it takes over two seconds.
         hooks: who is told of what happens in the run.
         options: keywords of `prepare`:
+            network: what exchanges cost; nothing if left out, as in the paper.
+            availability: whether clients come and go, or drop out; they do not, if left out.
             seed: of everything random.
             metrics: what to measure on held-out data beside the problem's own metrics.
             target: for instance {"loss": 0.3}; the run ends there, and not before.
@@ -148,6 +167,7 @@ def simulate(
             record_every: record, and evaluate, every so many rounds.
             record_after: record no sooner than this much virtual time after the last record.
             precision: "float32" or "float64".
+            devices: how many of the machine's to use; all, if left out.
 
     >>> import flanp
     >>> history = flanp.simulate(
@@ -167,7 +187,22 @@ def simulate(
 def check_method(method: Method, problem: Problem, data: FederatedData) -> Method:
     """Return a method with what its rule needs of the problem; refuse one that cannot run."""
     method.participation.check(data.N)
+    if isinstance(method.solver, AsyncSolver):
+        _check_asynchronous(method, data.N)
     return replace(method, stop=method.stop.complete(problem, data))
+
+
+def _check_asynchronous(method: Method, N: int) -> None:
+    """Refuse what makes no sense without rounds."""
+    name, everyone = type(method.solver).__name__, np.arange(N)
+    sizes = method.participation.sizes(N)
+    if any(len(method.participation.drawn_from(n, everyone)) > n for n in sizes):
+        raise BadInput(
+            f"{name} is asynchronous: it has no rounds to draw clients for. Use it with Everyone, "
+            "FastestK or Growing"
+        )
+    if method.patience.limits(sizes[-1]).deadline < math.inf:
+        raise BadInput(f"{name} is asynchronous: nobody waits, so leave the deadline out")
 
 
 def check_options(options: dict[str, Any], given: Collection[str] = ()) -> None:

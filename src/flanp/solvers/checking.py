@@ -3,14 +3,16 @@
 import numpy as np
 
 from flanp.checks import BadInput, calling, require
+from flanp.solvers.asynchronous import Arrival, Arrived, AsyncSolver
 from flanp.solvers.base import Solver, Step
+from flanp.solvers.training import Training
 from flanp.trees import Tree, Vector, as_arrays, leaves
 
 SIZE = 6
 """Numbers in the model that a solver is tried on."""
 
 
-def check_solver(solver: Solver) -> None:
+def check_solver(solver: Solver | AsyncSolver) -> None:
     """Refuse a solver that the engines could not use, after one round of a tiny model by hand."""
     kind = type(solver).__name__
     with calling(f"hash({kind})", f"{kind} must be hashable: a frozen dataclass without lists"):
@@ -51,6 +53,9 @@ def check_solver(solver: Solver) -> None:
     with calling(compression, f"{expected}`random = True` u is empty"):
         m_i, posted = solver.post(Delta, 2, client, told, u)
     _has_shape(compression, m_i, ((SIZE,),))
+    if isinstance(solver, AsyncSolver):
+        _check_arrive(solver, w, server, client.own, told, m_i)
+        return
     expected = "it must take (client, server, m_i, m, step) and return the client's new state"
     with calling(f"{kind}.client_step", expected):
         after = solver.settle(client, told, posted, m_i, step)
@@ -63,8 +68,23 @@ def check_solver(solver: Solver) -> None:
     _same_form(f"{kind}.server_step", server, after)
 
 
+def _check_arrive(
+    solver: AsyncSolver, w: Vector, server: Tree, own: Tree, told: Tree, m_i: Vector
+) -> None:
+    """Refuse an asynchronous solver whose step the engine could not use."""
+    name = f"{type(solver).__name__}.arrive"
+    arrival = Arrival(w, told, *np.array([1.0, 1.0, 3.0, 3.0, 2.0, 0.1, 1.0], np.float32))
+    with calling(name, "it must take (w, server, own, m_i, arrival) and return an Arrived"):
+        after = Arrived(*solver.arrive(w, server, own, m_i, arrival))
+    _has_shape(name, after.w, ((SIZE,),))
+    for number in (after.used, after.stepped):
+        _has_shape(name, np.asarray(number), ((),))
+    _same_form(name, server, after.server)
+    _same_form(name, own, after.own)
+
+
 def _check_direction(
-    solver: Solver, g: np.ndarray, drift: np.ndarray, w_i: np.ndarray, w: np.ndarray
+    solver: Training, g: np.ndarray, drift: np.ndarray, w_i: np.ndarray, w: np.ndarray
 ) -> None:
     name = f"{type(solver).__name__}.direction"
     vectors = np.broadcast_arrays(g, drift, w_i, w)
@@ -75,7 +95,7 @@ def _check_direction(
     _by_coordinate(name, whole, halves)
 
 
-def _check_local_step(solver: Solver, g: np.ndarray, w: np.ndarray) -> None:
+def _check_local_step(solver: Training, g: np.ndarray, w: np.ndarray) -> None:
     local = solver.local
     name = f"{type(local).__name__}.step"
 
