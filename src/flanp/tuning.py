@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
-from flanp.checks import BadInput, nearest, require, shown
+from flanp.checks import BadInput, nearest, require
 from flanp.method import Method
 from flanp.parts import field_types
 
@@ -82,8 +82,13 @@ def knobs_of(
             continue
         if getattr(getattr(method, part), attribute) is None:
             continue
-        numbers = [float(v) for v in tried] or [float(v) for v in GRIDS.get(path, ())]
-        require(len(numbers) > 0, f"tune.{name}", shown(tried), "a list of values to try")
+        if not isinstance(given, Mapping):
+            tried = GRIDS.get(path, ())
+        good = isinstance(tried, list | tuple) and all(
+            isinstance(v, int | float) and 0 < v < math.inf for v in tried
+        )
+        require(good and len(tried) > 0, f"tune.{name}", tried, "a list of values to try, above 0")
+        numbers = [float(v) for v in tried]
         kind = type(getattr(getattr(method, part), attribute))
         most = N if path in ("participation.n0", "participation.k") else math.inf
         knobs[path] = sorted({kind(v) for v in numbers if v <= most})
