@@ -245,11 +245,3 @@ def test_bad_numbers_are_refused(make, words):
         make()
     assert words in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_flower_takes_no_asynchronous_solver():
-    flower = pytest.importorskip("flanp.flower")
-    with pytest.raises(BadInput) as error:
-        flower.Flanp(Method(FedBuff(ETA)))
-    assert "FedBuff is asynchronous: it runs in the simulator" in str(error.value)
-    assert "\n" not in str(error.value)
