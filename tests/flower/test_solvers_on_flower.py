@@ -19,7 +19,6 @@ from flanp.solvers import (
     FedGATE,
     FedOpt,
     FedSplit,
-    Memory,
     Momentum,
     Solver,
 )
@@ -115,7 +114,6 @@ def test_a_server_step_that_fails_is_named():
     ("parts", "message"),
     [
         ({"solver": FedBuff(eta=0.05)}, "FedBuff is asynchronous: it runs in the simulator"),
-        ({"solver": Memory(eta=0.05)}, "Memory lets clients work that take no part"),
         ({"participation": Oort(k=2)}, "Oort chooses by the clients' losses"),
     ],
 )

@@ -7,18 +7,21 @@ from logging import WARNING
 from typing import NamedTuple
 
 import numpy as np
+from flwr.app import RecordDict
 from flwr.common.logger import log
 
 from flanp.engine import Round
 from flanp.flower.clients import Clients
 from flanp.flower.exchange import Exchange
 from flanp.flower.members import Members
+from flanp.flower.remembering import Came, Memories, own_of
 from flanp.flower.replies import UsualNorms
 from flanp.flower.timing import Deadlines
-from flanp.flower.tracking import Tracking
+from flanp.flower.tracking import NO_ROUND, Tracking
 from flanp.flower.wire import EVALUATE, TRAIN, Answer, Profile
 from flanp.method import Method
 from flanp.patience import Ends
+from flanp.solvers import Solver
 from flanp.trees import Tree
 
 QUORUM = 0.5
@@ -43,6 +46,8 @@ class ServerModel(NamedTuple):
     """The start of the solver that it belongs to."""
     reports: tuple[dict[str, float | int | list[float] | list[int]], ...] = ()
     """The metrics that clients sent in the round that led to it."""
+    memories: Memories = Memories()
+    """The clients' states, where the server keeps them."""
 
 
 @dataclass
@@ -58,6 +63,8 @@ class Asking:
     _standing_in: set[int] = field(default_factory=set)
     """Who takes the place of participants that are not there."""
     _norms: UsualNorms = field(default_factory=UsualNorms)
+    came: list[Came] = field(default_factory=list)
+    """What clients that take no part have sent and no round has counted yet."""
 
     def hold(
         self, model: ServerModel, planned: Round, measure: bool
@@ -119,7 +126,8 @@ class Asking:
         task = self.clients.first_task(w)
         tasks = {self.members.all[i].id: task for i in new}
         if not nobody_known:
-            self.exchange.send(tasks, self.clients.first_message)
+            self.exchange.counts["exchanges"] += 1
+            self.exchange.send(tasks, self.clients.first_message, NO_ROUND)
             return
         first_stage = self.method.participation.sizes(len(new))[0]
         replies = self.exchange.ask(
@@ -139,12 +147,34 @@ class Asking:
         for sent, content, seconds in self.exchange.late():
             if sent.type == EVALUATE:
                 continue
+            i = self.members.numbers[sent.node]
             try:
                 profile = self.clients.profile(content, seconds)
+                if sent.type == TRAIN and self.method.solver.remembers_absent:
+                    answer = self.clients.read(content, np.zeros(0), False, seconds)
+                    if answer.first is None:  # several steps lead away from the model
+                        self.came.append(Came(self.members.all[i].name, sent.round, answer))
             except Exception as error:  # whatever a node sends must not end the run
                 self.exchange.malformed(sent.node, error)
             else:
-                self.members.introduce(self.members.numbers[sent.node], profile, seconds)
+                self.members.introduce(i, profile, seconds)
+
+    def let_the_absent_work(self, model: ServerModel, round_: Round) -> None:
+        """Send the model to those who take no part and are at leisure, for one step each."""
+        free = self.members.without(round_.background.tolist(), self.exchange.owing())
+        free = [i for i in free if i in self.members.online]
+        if not free:
+            return
+        alone = round_._replace(active=np.array(free, int), tau=np.ones(len(free), int))
+        tasks = self._tasks(model, alone, measure=False)
+        self.exchange.counts["background tasks"] += len(free)
+        self.exchange.send(tasks, TRAIN, round_.number)
+
+    def given_up(self) -> set[str]:
+        """Return the clients whose work in the background takes longer than any round may."""
+        began = self.exchange.time.now() - self.deadlines.longest
+        late = [node for node, at in self.exchange.since(TRAIN).items() if at < began]
+        return {self.members.all[self.members.numbers[node]].name for node in late}
 
     def stop_tracking_the_missing(self) -> None:
         """Restart tracking where clients that have a state have missed too many rounds."""
@@ -203,17 +233,16 @@ class Asking:
         """Return the replies, and how many are needed."""
         active, members, ends = planned.active.tolist(), self.members.all, planned.ends
         needed = _needed(ends, len(active))
-        means = [self.tracking.mean_for(i) for i in active]
-        tasks = self.clients.tasks(model.w, self.server_state(model), planned, means, measure)
         overheads = np.array([members[i].overhead for i in active])
         expected = float((planned.T[active] * planned.tau + overheads).max())
         replies = self.exchange.ask(
-            {members[i].id: task for i, task in zip(active, tasks, strict=True)},
+            self._tasks(model, planned, measure),
             TRAIN,
             self.deadlines.of_round(expected, ends.deadline),
             lambda content, seconds: self.clients.read(content, model.w, measure, seconds),
             needed,
             enough=ends.enough if ends.enough < len(active) else None,
+            round_=planned.number,
         )
         answers = {}
         for i, tau in zip(active, planned.tau.tolist(), strict=True):
@@ -222,6 +251,18 @@ class Asking:
                 profile = Profile(answers[i].s, answers[i].seconds)
                 self.members.introduce(i, profile, max(0.0, took - tau * profile.seconds))
         return dict(sorted(answers.items())), needed
+
+    def _tasks(self, model: ServerModel, planned: Round, measure: bool) -> dict[int, RecordDict]:
+        """Return the messages of a round's participants, by node."""
+        active, solver = planned.active.tolist(), self.method.solver
+        means = [self.tracking.mean_for(i) for i in active]
+        own: list[Tree] = [()] * len(active)
+        if isinstance(solver, Solver) and solver.remembers_absent:
+            names = [self.members.all[i].name for i in active]
+            own = [own_of(solver, model.memories.clients, name, model.w) for name in names]
+        server = self.server_state(model)
+        tasks = self.clients.tasks(model.w, server, planned, means, own, measure)
+        return {self.members.all[i].id: task for i, task in zip(active, tasks, strict=True)}
 
     def _drop_absurd(self, answers: dict[int, Answer]) -> None:
         for i, norm in self._norms.absurd(answers).items():

@@ -23,6 +23,7 @@ from flanp.flower.packing import DENSE, pack
 from flanp.flower.vectors import Names, names_of
 from flanp.flower.wire import (
     BUSY,
+    CLIENT,
     MEAN,
     SAMPLES,
     SECONDS,
@@ -96,7 +97,7 @@ def client(
         task, arrays = read_task(msg.content)
         solver = solver_of(task.solver, parts)
         drift = np.asarray(solver.drift(solver.join(w).own, _told(solver, w, arrays)), w.dtype)
-        _, seconds = local_steps(solver, f, w, drift, samples, task, context, PROBE_STEPS)
+        _, _, seconds = local_steps(solver, f, w, drift, samples, task, context, PROBE_STEPS)
         numbers = {
             SAMPLES: float(len(samples[0])),
             SECONDS: float(np.median(seconds[1:])),
@@ -116,7 +117,7 @@ def client(
         if task.measure:
             numbers["loss"], g, numbers["within"] = over_all(f, w, samples)
         drift = np.asarray(solver.drift(state.own, told), w.dtype)
-        w_i, seconds = local_steps(solver, f, w, drift, samples, task, context, task.tau)
+        w_i, first, seconds = local_steps(solver, f, w, drift, samples, task, context, task.tau)
         u, length = np.zeros(0, w.dtype), float(solver.local.length(np.array(task.tau)))
         if solver.compression.random:
             key = round_key(task.seed, task.number, NOISE)
@@ -129,9 +130,11 @@ def client(
             BUSY: time.perf_counter() - start,
             "applied": float(applied),
         }
-        _keep(context, task, Kept(state, posted, told), applied)
+        if not solver.remembers_absent:
+            _keep(context, task, Kept(state, posted, told), applied)
         sent = pack(m_i) if solver.compression.shortens else {DENSE: m_i}
-        return Message(answer_content(sent, g, numbers), reply_to=msg)
+        content = answer_content(sent, g, numbers, first if task.first else None)
+        return Message(content, reply_to=msg)
 
     return app
 
@@ -155,19 +158,22 @@ def local_steps(
     task: Task,
     context: Context,
     steps: int,
-) -> tuple[np.ndarray, list[float]]:
-    """Return w_i after some local steps from w, and the seconds that each took."""
+) -> tuple[np.ndarray, np.ndarray, list[float]]:
+    """Return w_i after some local steps from w, the first direction, and each one's seconds."""
     pause = float(context.node_config.get("slow", 0.0)) / task.tau
     key = round_key(task.seed, task.number)
-    w_i, memory, seconds = w, solver.local.start(w), []
+    w_i, memory, seconds = w, solver.local.start(w), list[float]()
+    first = w
     for rows in batches(key, client_number(context), len(samples[0]), task.batch, steps):
         start = time.perf_counter()
         _, g = f(w_i, tuple(a[rows] for a in samples))
-        d_i, memory = solver.local.step(solver.direction(g, drift, w_i, w), memory)
+        direction = solver.direction(g, drift, w_i, w)
+        first = first if seconds else np.asarray(direction, w.dtype)
+        d_i, memory = solver.local.step(direction, memory)
         w_i = w_i - task.eta * d_i
         time.sleep(pause)
         seconds.append(time.perf_counter() - start)
-    return w_i, seconds
+    return w_i, first, seconds
 
 
 def client_number(context: Context) -> int:
@@ -195,10 +201,13 @@ def _restore(
 ) -> tuple[ClientState, int]:
     """Return all that this client keeps of the solver, and how many means it has seen.
 
-    The state of another generation is void. Whoever was counted in an earlier round finishes it
-    now that its mean is known; a message that was not counted is forgotten.
+    Where the server keeps it, it has come with the task. The state of another generation is
+    void. Whoever was counted in an earlier round finishes it now that its mean is known; a
+    message that was not counted is forgotten.
     """
     fresh = solver.join(w)
+    if solver.remembers_absent:
+        return ClientState(rebuild(fresh.own, arrays, CLIENT), fresh.error), 0
     numbers = context.state.metric_records.get(NUMBERS)
     if numbers is None or numbers["generation"] != task.generation:
         return fresh, 0

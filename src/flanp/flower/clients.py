@@ -43,9 +43,18 @@ class Clients(Protocol):
         """Return what a reply says of the client, which came after so many seconds."""
 
     def tasks(
-        self, w: np.ndarray, server: Tree, planned: Round, means: list[Mean], measure: bool
+        self,
+        w: np.ndarray,
+        server: Tree,
+        planned: Round,
+        means: list[Mean],
+        own: list[Tree],
+        measure: bool,
     ) -> list[RecordDict]:
-        """Return the participants' messages for a round."""
+        """Return the participants' messages for a round.
+
+        `own` are their states, where the server keeps them.
+        """
 
     def read(self, content: RecordDict, w: np.ndarray, measure: bool, seconds: float) -> Answer:
         """Return a reply's answer; raise BadReply where it is malformed."""
@@ -74,7 +83,13 @@ class PlainClients:
         return Profile(answer.s, answer.seconds)
 
     def tasks(
-        self, w: np.ndarray, server: Tree, planned: Round, means: list[Mean], measure: bool
+        self,
+        w: np.ndarray,
+        server: Tree,
+        planned: Round,
+        means: list[Mean],
+        own: list[Tree],
+        measure: bool,
     ) -> list[RecordDict]:
         """Return the model, the same for all."""
         record = self.names.record(w)
@@ -113,7 +128,13 @@ class FlanpClients:
         return read_profile(content)
 
     def tasks(
-        self, w: np.ndarray, server: Tree, planned: Round, means: list[Mean], measure: bool
+        self,
+        w: np.ndarray,
+        server: Tree,
+        planned: Round,
+        means: list[Mean],
+        own: list[Tree],
+        measure: bool,
     ) -> list[RecordDict]:
         """Return each one's task."""
         record, told = self.names.record(w), self.solver.tell(server)
@@ -124,8 +145,9 @@ class FlanpClients:
                 told,
                 mean.vector,
                 self.config,
+                state,
             )
-            for tau, mean in zip(planned.tau, means, strict=True)
+            for tau, mean, state in zip(planned.tau, means, own, strict=True)
         ]
 
     def read(self, content: RecordDict, w: np.ndarray, measure: bool, seconds: float) -> Answer:
@@ -144,4 +166,5 @@ class FlanpClients:
             mean_of=mean.round,
             step=mean.step and tuple(map(float, mean.step)),
             measure=measure,
+            first=bool(self.solver.remembers_absent and tau > 1),
         )

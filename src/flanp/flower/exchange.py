@@ -33,6 +33,8 @@ class Sent(NamedTuple):
     node: int
     at: float
     type: str
+    round: int
+    """The round that it is of."""
 
 
 class Late(NamedTuple):
@@ -81,10 +83,17 @@ class Exchange:
         late, self._came_late = self._came_late, []
         return late
 
-    def send(self, contents: Mapping[int, RecordDict], message_type: str) -> None:
+    def rounds(self) -> set[int]:
+        """Return the rounds that somebody still works for."""
+        return {sent.round for sent in self._late.values()}
+
+    def since(self, message_type: str) -> dict[int, float]:
+        """Return when those who have not answered were sent a message of some type."""
+        return {sent.node: sent.at for sent in self._late.values() if sent.type == message_type}
+
+    def send(self, contents: Mapping[int, RecordDict], message_type: str, round_: int) -> None:
         """Send messages whose replies nobody waits for; `late` returns them."""
-        self.counts["exchanges"] += 1
-        self._late |= self._push(contents, message_type)
+        self._late |= self._push(contents, message_type, round_)
 
     def ask(
         self,
@@ -96,6 +105,7 @@ class Exchange:
         enough: int | None = None,
         race: bool = False,
         hurry: bool = False,
+        round_: int = -1,
     ) -> dict[int, tuple[A, float]]:
         """Return what `read` makes of the replies, with their seconds, by node id.
 
@@ -112,7 +122,7 @@ class Exchange:
         for attempt in range(1, ATTEMPTS + 1):
             busy = {sent.node for sent in awaited.values()} | answers.keys()
             rest = {node: c for node, c in contents.items() if node not in busy}
-            awaited |= self._push(rest, message_type)
+            awaited |= self._push(rest, message_type, round_)
             # Beyond the deadline nobody is waited for but those who are needed.
             wanted = enough if attempt == 1 else min(needed, enough or needed)
             self._collect(awaited, answers, deadline, read, wanted, hurry)
@@ -169,7 +179,9 @@ class Exchange:
             if awaited:
                 self.time.sleep(POLL_SECONDS)
 
-    def _push(self, contents: Mapping[int, RecordDict], message_type: str) -> dict[str, Sent]:
+    def _push(
+        self, contents: Mapping[int, RecordDict], message_type: str, round_: int
+    ) -> dict[str, Sent]:
         online = set(self.grid.get_node_ids())
         messages = [
             Message(content=content, message_type=message_type, dst_node_id=node)
@@ -181,7 +193,7 @@ class Exchange:
         pushed = set(self.grid.push_messages(messages)) if messages else set()
         now = self.time.now()
         return {
-            m.metadata.message_id: Sent(m.metadata.dst_node_id, now, message_type)
+            m.metadata.message_id: Sent(m.metadata.dst_node_id, now, message_type, round_)
             for m in messages
             if m.metadata.message_id in pushed
         }

@@ -14,11 +14,20 @@ from flanp.clock import Clock
 from flanp.engine import Reply, Roll, Round, Spent
 from flanp.flower.asking import Asking, NobodyAnswered, ServerModel
 from flanp.flower.members import Members
+from flanp.flower.remembering import (
+    after_messages,
+    after_round,
+    forgotten,
+    loaded,
+    own_of,
+    reckoned,
+    saved,
+)
 from flanp.flower.replies import mean_message, measurement
 from flanp.flower.wire import EVALUATE, SERVER, Answer, read_metrics
-from flanp.measurement import Look, Measurement, Seen
-from flanp.solvers.base import Solver, step_of
-from flanp.trees import as_arrays, leaves, rebuild, transform
+from flanp.measurement import Look, Seen
+from flanp.solvers.base import Solver, Step, step_of
+from flanp.trees import Tree, as_arrays, leaves, rebuild, transform
 
 Evaluate = Callable[[int, np.ndarray], dict[str, float]]
 """(rounds done, w) -> numbers by name."""
@@ -46,15 +55,24 @@ class Fleet:
         """The clients."""
         return self.asking.members
 
+    @property
+    def solver(self) -> Solver:
+        """The solver."""
+        solver = self.asking.method.solver
+        assert isinstance(solver, Solver), "the strategy takes no others"
+        return solver
+
     def start(self) -> ServerModel:
         """Return the start model."""
         return self._afresh(self.w_0)
 
     def restart(self, model: ServerModel) -> ServerModel:
-        """Keep w and start the solver afresh; nodes that are new will be met."""
-        self.asking.tracking.restart()
+        """Keep w and start the solver afresh, unless it remembers; new nodes will be met."""
         for member in self.members.all:
             member.misses, member.greeted = 0, False
+        if self.solver.remembers_absent:
+            return model
+        self.asking.tracking.restart()
         return self._afresh(model.w)
 
     def roll(self, model: ServerModel, time: float) -> Roll:
@@ -80,20 +98,24 @@ class Fleet:
                 "this stage rule looks at all clients in each round, the slow ones too: "
                 "use GradientNoise, Halving or StatisticalAccuracy"
             )
-        began = self._now()
+        began, before = self._now(), self.asking.exchange.counts["background tasks"]
+        self.asking.let_the_absent_work(model, round_)
         held, answers = self.asking.hold(model, round_, measure=Look.ACTIVE in look)
+        self.asking.hear_late()
         self._unbilled += self._now() - began
         seconds = self._unbilled
-        told = self.asking.method.solver.tell(self.asking.server_state(model))
+        told = self.solver.tell(self.asking.server_state(model))
         each = model.w.nbytes + sum(a.nbytes for a in leaves(as_arrays(told)).values())
+        asked = len(held.active) + self.asking.exchange.counts["background tasks"] - before
+        sent = [*answers.values(), *(came.answer for came in self.asking.came)]
         return Reply(
             round=held,
             answered=np.array([*answers], int),
             seconds=seconds,
             spent=self._spent(held, answers, seconds),
-            seen=self._seen(measurement([*answers.values()])),
-            sent=sum(answer.sent for answer in answers.values()),
-            received=each * len(held.active),
+            seen=self._seen(model, told, answers),
+            sent=sum(answer.sent for answer in sent),
+            received=each * asked,
             heard=self.members.heard(),
             content=answers,
         )
@@ -103,8 +125,7 @@ class Fleet:
         self._unbilled = 0.0
         answers: dict[int, Answer] = reply.content
         held, replies = reply.round, [*answers.values()]
-        asking, solver = self.asking, self.asking.method.solver
-        assert isinstance(solver, Solver), "the strategy takes no others"
+        asking, solver = self.asking, self.solver
         steps = dict(zip(held.active.tolist(), held.tau.tolist(), strict=True))
         tau = solver.local.length(np.array([steps[i] for i in answers], float))
         m, s = mean_message(replies).astype(model.w.dtype), np.array([a.s for a in replies])
@@ -118,6 +139,8 @@ class Fleet:
             asking.tracking.generation,
             tuple(dict(answer.metrics) for answer in replies),
         )
+        if solver.remembers_absent:
+            return self._remembering(model, after, held.number, answers, m, step)
         asking.tracking.counted(answers, held.number, m, step)
         asking.stop_tracking_the_missing()
         return after
@@ -164,6 +187,8 @@ class Fleet:
         """
         members = json.dumps(self.members.described(clock, self.asking.method.work)).encode()
         arrays = {"w": model.w, "members": np.frombuffer(members, np.uint8)}
+        if self.solver.remembers_absent:
+            arrays |= saved(model.memories)
         return arrays if self.asking.tracking.needed else arrays | leaves(model.server, SERVER)
 
     def load(self, arrays: dict[str, np.ndarray], clock: Clock) -> tuple[ServerModel, Clock]:
@@ -176,15 +201,53 @@ class Fleet:
         if self.asking.tracking.needed:
             log(INFO, "the clients' states are gone with the old run: tracking restarts")
             return model, clock
+        if self.solver.remembers_absent:
+            model = model._replace(memories=loaded(self.solver, arrays, model.w))
         return model._replace(server=rebuild(model.server, arrays, SERVER)), clock
 
     def _afresh(self, w: np.ndarray) -> ServerModel:
-        server = as_arrays(self.asking.method.solver.server_start(w))
+        server = as_arrays(self.solver.server_start(w))
         return ServerModel(w, server, self.asking.tracking.generation)
 
-    def _seen(self, of_active: Measurement | None) -> Seen:
-        everyone = of_active is not None and of_active.clients == len(self.members.present)
-        return Seen(of_active, of_active if everyone and self.exact else None)
+    def _remembering(
+        self,
+        model: ServerModel,
+        after: ServerModel,
+        number: int,
+        answers: dict[int, Answer],
+        m: np.ndarray,
+        step: Step,
+    ) -> ServerModel:
+        """Return the model after what is known of all clients now, those that are absent too."""
+        solver, asking, w = self.solver, self.asking, model.w
+        told = solver.tell(asking.server_state(model))
+        by_name = {self.members.all[i].name: answer for i, answer in answers.items()}
+        memories = after_round(solver, model.memories, number, told, by_name, m, step, w)
+        memories = after_messages(solver, memories, asking.came, w)
+        asking.came = []
+        there = [self.members.all[i] for i in self.members.present]
+        memories, change = reckoned(solver, memories, {each.name: each.s for each in there}, w)
+        return after._replace(
+            server=as_arrays(solver.recall(after.server, change)),
+            memories=forgotten(memories, asking.exchange.rounds()),
+        )
+
+    def _seen(self, model: ServerModel, told: Tree, answers: dict[int, Answer]) -> Seen:
+        """Return what the replies say of w; of the absent what is known of them counts as well."""
+        if not self.solver.remembers_absent:
+            of_active = measurement([*answers.values()])
+            everyone = of_active is not None and of_active.clients == len(self.members.present)
+            return Seen(of_active, of_active if everyone and self.exact else None)
+        clients, names = model.memories.clients, [self.members.all[i].name for i in answers]
+        drifts = [self.solver.drift(own_of(self.solver, clients, n, model.w), told) for n in names]
+        of_active = measurement([*answers.values()], drifts)
+        if of_active is None:
+            return Seen()
+        heard = {*clients, *names, *self.asking.given_up()}
+        counted = [member for member in self.members.all if member.name in heard]
+        samples = sum(member.s for member in counted)
+        noise = of_active.noise * of_active.samples / samples
+        return Seen(of_active._replace(clients=len(counted), samples=samples, noise=noise))
 
     def _spent(self, held: Round, answers: dict[int, Answer], seconds: float) -> Spent:
         """Say where the participants' seconds went, as far as their replies tell."""

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from logging import WARNING
 from typing import Any
@@ -13,6 +13,7 @@ from flwr.common.logger import log
 
 from flanp.flower.wire import Answer
 from flanp.measurement import Measurement, noise
+from flanp.trees import Vector
 
 ABSURD = 1e3
 """A message this many times as long as the latest ones and as the median of its round is absurd."""
@@ -32,22 +33,26 @@ def mean_message(answers: list[Answer]) -> np.ndarray:
     return np.asarray(sum(p_i * a.m.astype(float) for p_i, a in parts))
 
 
-def measurement(answers: list[Answer]) -> Measurement | None:
-    """Return what the clients' gradients say of w, if all have sent one."""
+def measurement(answers: list[Answer], drifts: Sequence[Vector] = ()) -> Measurement | None:
+    """Return what the clients' gradients say of w, if all have sent one.
+
+    Drifts are what a solver subtracts from each one's gradients, where it stands for the others.
+    """
     gradients = [a.g.astype(float) for a in answers if a.g is not None]
     if len(gradients) < len(answers):
         return None
     p, samples = shares(answers), float(sum(a.s for a in answers))
     g = sum(p_i * g_i for p_i, g_i in zip(p, gradients, strict=True))
-    grad_norm_sq = float((np.asarray(g) ** 2).sum())
+    own_norm_sq = float((np.asarray(g) ** 2).sum())
+    tilt = sum(p_i * np.asarray(drift, float) for p_i, drift in zip(p, drifts, strict=False))
     mean_sq = float(sum(p_i * (g_i**2).sum() for p_i, g_i in zip(p, gradients, strict=True)))
     within = sum(a.within for a in answers) / samples
     return Measurement(
         clients=len(answers),
         samples=samples,
         loss=float(p @ np.array([a.loss for a in answers])),
-        grad_norm_sq=grad_norm_sq,
-        noise=noise(len(answers), samples, grad_norm_sq, mean_sq, within),
+        grad_norm_sq=float(((g - tilt) ** 2).sum()),
+        noise=noise(len(answers), samples, own_norm_sq, mean_sq, within),
     )
 
 

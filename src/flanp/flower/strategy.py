@@ -129,11 +129,6 @@ class Flanp(FlowerFedAvg):
                 f"{type(self.method.solver).__name__} is asynchronous: it runs in the simulator. "
                 "On Flower take a solver with rounds, such as FedGATE"
             )
-        if self.method.solver.remembers_absent:
-            raise BadInput(
-                f"{type(self.method.solver).__name__} lets clients work that take no part: it runs "
-                "in the simulator. On Flower take FedGATE"
-            )
         if self.method.participation.sees_losses:
             raise BadInput(
                 f"{type(self.method.participation).__name__} chooses by the clients' losses, which "
@@ -237,7 +232,7 @@ class Flanp(FlowerFedAvg):
             exchange=Exchange(grid, self.time),
             clients=clients,
             members=Members(self.speeds, strangers_too=self.plain),
-            tracking=Tracking(needed=bool(leaves(solver.join(w_0)))),
+            tracking=Tracking(bool(leaves(solver.join(w_0))) and not solver.remembers_absent),
             method=self.method,
             deadlines=Deadlines(timeout),
         )

@@ -12,8 +12,9 @@ from flanp.flower.packing import unpack
 from flanp.flower.vectors import Names
 from flanp.trees import Tree, leaves
 
-SERVER, MEAN = "server", "mean"
+SERVER, MEAN, CLIENT = "server", "mean", "client"
 TRAIN, EVALUATE, PROFILE = "train", "evaluate", "query.profile"
+FIRST = "first"
 SAMPLES, SECONDS, BUSY = "num-examples", "seconds-per-step", "seconds-busy"
 
 
@@ -35,6 +36,8 @@ class Task(NamedTuple):
     """The numbers of that round's end."""
     measure: bool
     """Whether to return the loss and gradient at w."""
+    first: bool = False
+    """Whether to return the direction of the first local step as well."""
 
     def config(self) -> ConfigRecord:
         """Return the task as a record."""
@@ -59,6 +62,8 @@ class Answer(NamedTuple):
     metrics: MetricRecord
     sent: int
     """Bytes of the message."""
+    first: np.ndarray | None = None
+    """The direction of the first of several local steps, where it was asked for."""
 
 
 class Profile(NamedTuple):
@@ -75,10 +80,16 @@ class BadReply(ValueError):
 
 
 def task_content(
-    w: ArrayRecord, task: Task, server: Tree, mean: np.ndarray | None, extra: ConfigRecord
+    w: ArrayRecord,
+    task: Task,
+    server: Tree,
+    mean: np.ndarray | None,
+    extra: ConfigRecord,
+    own: Tree = (),
 ) -> RecordDict:
-    """Return the content of a message; arrays that several messages share travel once."""
-    vectors = {name: Array(np.asarray(v)) for name, v in leaves(server, SERVER).items()}
+    """Return the content of a message; `own` is the client's state, where the server keeps it."""
+    states = leaves(server, SERVER) | leaves(own, CLIENT)
+    vectors = {name: Array(np.asarray(v)) for name, v in states.items()}
     if mean is not None:
         vectors[MEAN] = Array(mean)
     config = ConfigRecord({**extra, **task.config()})
@@ -100,10 +111,14 @@ def arrays_by_name(record: ArrayRecord) -> dict[str, np.ndarray]:
 
 
 def answer_content(
-    m: Mapping[str, np.ndarray], g: np.ndarray | None, numbers: Mapping[str, float]
+    m: Mapping[str, np.ndarray],
+    g: np.ndarray | None,
+    numbers: Mapping[str, float],
+    first: np.ndarray | None = None,
 ) -> RecordDict:
     """Return the content of a reply; m is the message as it was packed."""
-    vectors = {name: Array(a) for name, a in m.items()} | ({} if g is None else {"g": Array(g)})
+    beside = {"g": g, FIRST: first}
+    vectors = {name: Array(a) for name, a in {**m, **beside}.items() if a is not None}
     return RecordDict({"arrays": ArrayRecord(vectors), "metrics": MetricRecord({**numbers})})
 
 
@@ -112,13 +127,13 @@ def read_answer(content: RecordDict, names: Names, measure: bool) -> Answer:
     vectors, metrics = _only(content, ArrayRecord), _only(content, MetricRecord)
     try:
         arrays = arrays_by_name(vectors)
-        g = arrays.pop("g", None)
+        g, first = arrays.pop("g", None), arrays.pop(FIRST, None)
         m = unpack(arrays, names.size)
     except (ValueError, TypeError, OSError, EOFError) as error:
         raise BadReply(f"the reply is not one of flanp.flower.client: {error}") from error
     if measure and g is None:
         raise BadReply("the reply is not one of flanp.flower.client: it has no gradient")
-    for name, vector in (("m", m), ("g", g)):
+    for name, vector in (("m", m), ("g", g), (FIRST, first)):
         if vector is not None:
             _check_vector(name, vector, names.size)
     return Answer(
@@ -131,7 +146,8 @@ def read_answer(content: RecordDict, names: Names, measure: bool) -> Answer:
         seconds=seconds_per_step(content, None),
         busy=positive(metrics, BUSY),
         metrics=metrics,
-        sent=sum(a.nbytes for a in arrays.values()),
+        sent=sum(a.nbytes for a in arrays.values()) + (0 if first is None else first.nbytes),
+        first=first,
     )
 
 
