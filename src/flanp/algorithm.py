@@ -172,9 +172,11 @@ def judged(
     reply = engine.ask(state.model, round_, look | wish)
     seen = reply.seen.at(look)
     accurate, memory = method.stop.judged(state.memory, stage, state.r, seen)
-    # A method that remembers absent clients is not done before it has heard them all.
-    unheard = method.solver.remembers_absent and seen is not None and seen.clients < stage.N
-    return reply, accurate and not (stage.last and unheard), memory
+    if method.solver.remembers_absent and seen is not None:
+        # Nobody takes part before it was heard, and the end waits for all.
+        sizes = [*method.participation.sizes(stage.N), stage.N]
+        accurate &= seen.clients >= sizes[min(stage.k + 1, len(sizes) - 1)]
+    return reply, accurate, memory
 
 
 def strangers(clients: np.ndarray, ranking: np.ndarray) -> int:

@@ -101,8 +101,10 @@ class Simulator(SimulatedClients[Model]):
 
         `recalled` is the server's state with what those had done who joined in this round.
         """
-        told = self.solver.tell(before.server)
-        past = before.past | {round_.number: Past(before.w, told, after.m_1)}
+        # On the host, for messages of many rounds are put side by side there.
+        told = jax.tree.map(np.asarray, self.solver.tell(before.server))
+        here = Past(np.asarray(before.w), told, np.asarray(after.m_1))
+        past = before.past | {round_.number: here}
         heard = before.heard.copy()
         heard[what.answered] = heard[what.done.client] = True
         server = jax.tree.map(lambda a, b, c: a + (b - c), after.server, recalled, before.server)

@@ -38,10 +38,10 @@ class Model(NamedTuple):
 class Past(NamedTuple):
     """A round that clients still work for."""
 
-    w: jax.Array
+    w: np.ndarray
     server: Tree
     """What they were told of the server's state."""
-    m_1: jax.Array
+    m_1: np.ndarray
     """The participants' mean first direction from w."""
 
 
@@ -72,7 +72,7 @@ class Rounds:
     def _afresh(self, model: Model) -> Model:
         with self.machine.running():
             server, clients = rounds.restart(
-                self.machine.program, self.machine.sizes, model.w, model.clients
+                self.machine.program, self.machine.numbers, model.w, model.clients
             )
             return model._replace(server=server, clients=clients)
 
@@ -91,7 +91,7 @@ class Rounds:
             seats, step = self.machine.on_devices(self._seating, answered, tau, eta, gamma, pool)
             arrays = rounds.round_(
                 self.machine.program,
-                self.machine.sizes,
+                self.machine.numbers,
                 model.w,
                 model.server,
                 model.clients,
@@ -115,12 +115,12 @@ class Rounds:
         chunk, s = machine.program.chunk, machine.s[clients]
         past = [model.past[number] for number in tasks.number.tolist()]
 
-        def at_seats(*values: Any) -> jax.Array:
-            stacked = np.stack([np.asarray(v, values[0].dtype) for v in values])
-            return jax.device_put(place.at_seats(clients, stacked, chunk), place.on_clients)
+        def at_seats(*values: Any) -> np.ndarray:
+            return place.at_seats(clients, np.stack(values), chunk)
 
         with machine.running():
             seats = place.seats(clients, tasks.tau, tasks.tau, s / machine.s.sum(), chunk)
+            step = step_of(eta, gamma, s, tasks.tau, machine.s.sum())
             recalled = rounds.Recalled(
                 at_seats(*(each.w for each in past)),
                 jax.tree.map(at_seats, *(each.server for each in past)),
@@ -128,14 +128,14 @@ class Rounds:
                 at_seats(*tasks.eta.astype(machine.precision)),
                 at_seats(*tasks.number.astype(np.int32)),
             )
-            step = step_of(eta, gamma, s, tasks.tau, machine.s.sum())
+            seats, recalled = jax.device_put((seats, recalled), place.on_clients)
             server, states = rounds.recall(
                 machine.program,
-                machine.sizes,
+                machine.numbers,
                 model.server,
                 model.clients,
                 machine.shard,
-                jax.device_put(seats, place.on_clients),
+                seats,
                 recalled,
                 jax.device_put(Step(*np.array(step, machine.precision)), place.everywhere),
                 machine.key,

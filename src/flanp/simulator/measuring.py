@@ -14,10 +14,10 @@ from flanp.problems import Batch, Params
 from flanp.simulator.program import (
     CLIENTS,
     Evaluation,
+    Numbers,
     Program,
     Shard,
     Sight,
-    StepSizes,
     of_each_row,
     summed_loss,
 )
@@ -42,12 +42,11 @@ class Covered(NamedTuple):
 def measure(
     sight: Sight, w: jax.Array, shard: Shard, covered: Covered, tilt: jax.Array | None = None
 ) -> jax.Array:
-    """Return six numbers for the participants, and for all clients that are covered.
-
-    A tilt is added to the participants' mean gradient: what is known of the others'.
+    """Return seven numbers for the participants, and for all clients that are covered.
 
     They are: how many clients and samples; the mean loss; the squared norm of the mean gradient
-    g; the mean of ||g_i||^2; the mean of ||g_h - g_i||^2 over the halves h of the clients.
+    g; the mean of ||g_i||^2; the mean of ||g_h - g_i||^2 over the halves h of the clients; the
+    squared norm of g with a tilt, which is what is known of the gradients of others.
     """
     C = sight.chunk
 
@@ -72,10 +71,10 @@ def measure(
         sums, gradient = lax.psum((sums, gradient), CLIENTS)
         clients, S, loss, squares, within = sums.T
         mean = gradient / S[:, None]
-        if tilt is not None:
-            mean = mean.at[0].add(tilt)
         norm_sq = (mean**2).sum(axis=1)
-        return jnp.stack([clients, S, loss / S, norm_sq, squares / S, within / S], axis=1)
+        tilted = norm_sq if tilt is None else ((mean.at[0].add(tilt)) ** 2).sum(axis=1)
+        columns = (clients, S, loss / S, norm_sq, squares / S, within / S, tilted)
+        return jnp.stack(columns, axis=1)
 
     specs = (P(), P(CLIENTS), P(CLIENTS))
     return sight.on_devices(on_device, specs, P())(w, shard, covered)
@@ -107,10 +106,10 @@ def _half(
 
 @partial(jax.jit, static_argnums=0)
 def mean_drift(
-    program: Program, sizes: StepSizes, server: Tree, clients: Tree, covered: Covered
+    program: Program, numbers: Numbers, server: Tree, clients: Tree, covered: Covered
 ) -> jax.Array:
     """Return the mean correction of the participants' directions, weighted by their samples."""
-    solver, C = program.solver(sizes), program.chunk
+    solver, C = program.solver(numbers), program.chunk
 
     def on_device(server: Tree, clients: Tree, covered: Covered) -> jax.Array:
         covered = Covered(*(a[0] for a in covered))
@@ -172,12 +171,12 @@ def evaluate(evaluation: Evaluation, w: jax.Array, batch: Batch, weights: jax.Ar
 
 
 def measurement(sums: np.ndarray) -> Measurement:
-    """Return what six numbers of `measure` say."""
-    clients, samples, loss, grad_norm_sq, mean_sq, within = sums.tolist()
+    """Return what seven numbers of `measure` say."""
+    clients, samples, loss, norm_sq, mean_sq, within, tilted = sums.tolist()
     return Measurement(
         clients=round(clients),
         samples=samples,
         loss=loss,
-        grad_norm_sq=grad_norm_sq,
-        noise=noise(round(clients), samples, grad_norm_sq, mean_sq, within),
+        grad_norm_sq=tilted,
+        noise=noise(round(clients), samples, norm_sq, mean_sq, within),
     )

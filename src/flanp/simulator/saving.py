@@ -76,9 +76,8 @@ def load_arrays(
         return rebuild(start.server, {name: everywhere(arrays[name]) for name in named}, prefix)
 
     def one_past(prefix: str) -> Past:
-        like = Past(start.w, start.server, start.w)._asdict()
-        named = {name: everywhere(arrays[name]) for name in leaves(like, prefix)}
-        return Past(**rebuild(like, named, prefix))
+        like = Past(start.w, start.server, start.w)._asdict()  # type: ignore[arg-type]
+        return Past(**rebuild(like, arrays, prefix))
 
     rows = {}
     for name, room in leaves(start.clients, CLIENTS).items():
