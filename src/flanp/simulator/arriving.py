@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from flanp.simulator.program import Program, Shard, StepSizes
+from flanp.simulator.program import Numbers, Program, Shard
 from flanp.simulator.rounds import Chunk, local_work, rows
 from flanp.simulator.sampling import round_keys
 from flanp.solvers import ClientState
@@ -64,7 +64,7 @@ class Fleet(NamedTuple):
 @partial(jax.jit, static_argnums=0)
 def arrivals(
     program: Program,
-    sizes: StepSizes,
+    numbers: Numbers,
     traffic: Traffic,
     shard: Shard,
     line: Line,
@@ -72,7 +72,7 @@ def arrivals(
     key: jax.Array,
 ) -> tuple[Traffic, jax.Array]:
     """Go through events; return what they lead to, and whether each message was used."""
-    solver = program.solver(sizes)
+    solver = program.solver(numbers)
     assert isinstance(solver, AsyncSolver)
     single = replace(program, chunk=1)
 

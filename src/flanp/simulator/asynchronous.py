@@ -162,7 +162,7 @@ class AsyncSimulator(SimulatedClients[AsyncModel]):
         fleet = Fleet(*np.array(numbers, machine.precision))
         with machine.running():
             traffic, used = arrivals(
-                machine.program, machine.sizes, traffic, machine.shard, line, fleet, machine.key
+                machine.program, machine.numbers, traffic, machine.shard, line, fleet, machine.key
             )
             return traffic, np.asarray(used)[:count] > 0
 

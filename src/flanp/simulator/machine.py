@@ -24,7 +24,7 @@ from flanp.simulator.probing import (
     first_params,
     minimiser,
 )
-from flanp.simulator.program import Evaluation, Program, Sight, StepSizes
+from flanp.simulator.program import Evaluation, Program, Sight
 from flanp.solvers import Solver
 from flanp.solvers.asynchronous import AsyncSolver
 from flanp.solvers.checking import check_solver
@@ -89,10 +89,12 @@ class Machine:
                 batch = min(batch, rows)  # a larger one would hold the same samples, and padding
             chunk = chunk or chunk_size(self.layout.size, batch or rows, place.slots)
             self._sight = Sight(self.layout, place.mesh, problem, chunk)
-            form = with_values(solver, eta=1.0, gamma=1.0)
+            form = with_values(solver, **dict.fromkeys(solver.traced, 1.0))
+            if isinstance(form, AsyncSolver):
+                form = with_values(form, cap=None)  # it says when clients are asked
             self.program = Program(self.layout, place.mesh, problem, chunk, form, batch)
-            sizes = StepSizes(*np.array([solver.eta, solver.gamma], precision))
-            self.sizes = jax.device_put(sizes, place.everywhere)
+            numbers = {name: np.array(getattr(solver, name), precision) for name in solver.traced}
+            self.numbers = jax.device_put(numbers, place.everywhere)
             check_traceable(solver, self.layout.size, precision)
             self._require_room(data.N)
             self.shard = place.deal(data)
@@ -134,7 +136,7 @@ class Machine:
         with self.running():
             covered = self.on_devices(self._covering, active, whole)
             if remembered is not None:
-                tilt = -measuring.mean_drift(self.program, self.sizes, *remembered[:2], covered)
+                tilt = -measuring.mean_drift(self.program, self.numbers, *remembered[:2], covered)
             sums = measuring.measure(self._sight, w, self.shard, covered, tilt)
             of_active, of_all = np.asarray(sums, float)
         seen = measuring.measurement(of_active)

@@ -20,11 +20,8 @@ CLIENTS = "clients"
 """Name of the mesh axis that the clients are dealt along."""
 
 
-class StepSizes(NamedTuple):
-    """A solver's own eta and gamma: data to a program, so that one serves a grid of them."""
-
-    eta: jax.Array
-    gamma: jax.Array
+Numbers = dict[str, jax.Array]
+"""A solver's own eta, gamma and others of its numbers (`Training.traced`)."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +59,12 @@ class Program(Sight):
     """All that decides the compiled code of a round."""
 
     form: Solver | AsyncSolver
-    """The solver, but for its step sizes."""
+    """The solver, but for its numbers: one program serves a grid of them."""
     batch: int | None
 
-    def solver(self, sizes: StepSizes) -> Any:
-        """Return the solver with its own step sizes."""
-        return with_values(self.form, eta=sizes.eta, gamma=sizes.gamma)
+    def solver(self, numbers: Numbers) -> Any:
+        """Return the solver with its own numbers."""
+        return with_values(self.form, **numbers)
 
 
 class Shard(NamedTuple):

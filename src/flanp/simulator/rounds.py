@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from flanp.simulator.program import CLIENTS, Program, Shard, StepSizes, mean_loss
+from flanp.simulator.program import CLIENTS, Numbers, Program, Shard, mean_loss
 from flanp.simulator.sampling import no_order, round_keys, sampler, uniforms
 from flanp.solvers import ClientState, Step
 from flanp.solvers.training import Posted, Training
 from flanp.streams import NOISE, ORDER
-from flanp.trees import Tree
+from flanp.trees import Tree, Vector
 
 
 class Seats(NamedTuple):
@@ -49,9 +49,9 @@ direction of the participants where absent clients need it."""
 
 
 @partial(jax.jit, static_argnums=0)
-def restart(program: Program, sizes: StepSizes, w: jax.Array, clients: Tree) -> tuple[Tree, Tree]:
+def restart(program: Program, numbers: Numbers, w: jax.Array, clients: Tree) -> tuple[Tree, Tree]:
     """Return the solver's start states, the clients' in the shape of those given."""
-    solver = program.solver(sizes)
+    solver = program.solver(numbers)
 
     def on_device(w: jax.Array, clients: Tree) -> tuple[Tree, Tree]:
         spread = jax.tree.map(
@@ -66,7 +66,7 @@ def restart(program: Program, sizes: StepSizes, w: jax.Array, clients: Tree) -> 
 @partial(jax.jit, static_argnums=0, donate_argnums=(4, 5))
 def round_(
     program: Program,
-    sizes: StepSizes,
+    numbers: Numbers,
     w: jax.Array,
     server: Tree,
     clients: Tree,
@@ -78,7 +78,7 @@ def round_(
     number: jax.Array,
 ) -> Arrays:
     """Run one round; return the new w, server state, client states, message room and m_1."""
-    solver, C = program.solver(sizes), program.chunk
+    solver, C = program.solver(numbers), program.chunk
     keys = [jnp.broadcast_to(round_keys(key, use, number[None]), (C,)) for use in (ORDER, NOISE)]
 
     def on_device(
@@ -128,21 +128,21 @@ def round_(
 class Recalled(NamedTuple):
     """What absent clients work on: of each array a row for each seat."""
 
-    w: jax.Array
+    w: Vector
     """The model that it was sent."""
     server: Tree
     """What it was told of the server's state."""
-    m_1: jax.Array
+    m_1: Vector
     """The participants' mean first direction from that model."""
-    eta: jax.Array
-    number: jax.Array
+    eta: Vector
+    number: Vector
     """The round that it works for."""
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=3)
 def recall(
     program: Program,
-    sizes: StepSizes,
+    numbers: Numbers,
     server: Tree,
     clients: Tree,
     shard: Shard,
@@ -152,7 +152,7 @@ def recall(
     key: jax.Array,
 ) -> tuple[Tree, Tree]:
     """Return the states of the server and of the clients after the messages of absent clients."""
-    solver, C = program.solver(sizes), program.chunk
+    solver, C = program.solver(numbers), program.chunk
 
     def on_device(
         server: Tree,

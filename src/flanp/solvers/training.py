@@ -57,6 +57,10 @@ class Training(Part):
     compression: Compression = field(default=Exact(), kw_only=True)
     """What becomes of messages on their way."""
 
+    traced: ClassVar[tuple[str, ...]] = ("eta", "gamma")
+    """Its numbers that are data to compiled code, so that one program serves all their values; its
+    methods may compute with them, and not decide by them."""
+
     remembers: ClassVar[bool] = False
     """Whether the clients' state makes up for what a message leaves out, as DIANA's h_i does."""
 

@@ -1,7 +1,7 @@
 """CA2FL: FedBuff, calibrated by each client's last update."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 from flanp.parts import Many
 from flanp.solvers.asynchronous.base import Arrival, Arrived, AsyncSolver
@@ -31,6 +31,8 @@ class CA2FL(AsyncSolver):
     Reference: Wang et al., Tackling the Data Heterogeneity in Asynchronous Federated Learning with
     Cached Update Calibration, ICLR 2024.
     """
+
+    traced: ClassVar[tuple[str, ...]] = ("eta", "gamma", "K")
 
     K: Many = 10
 

@@ -1,7 +1,7 @@
 """FedAsync: each model that comes in is mixed into the global one."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, final
+from typing import Annotated, ClassVar, Literal, final
 
 from flanp.parts import Within
 from flanp.solvers.asynchronous.base import Arrival, Arrived, AsyncSolver
@@ -22,6 +22,8 @@ class FedAsync(AsyncSolver):
     >>> FedAsync(eta=0.1).mixing(staleness=3.0)
     0.3
     """
+
+    traced: ClassVar[tuple[str, ...]] = ("eta", "gamma", "alpha")
 
     alpha: Annotated[float, Within(0, 1, above=True)] = 0.6
     adapt: Literal["constant", "polynomial", "hinge"] = "polynomial"

@@ -1,7 +1,7 @@
 """FedBuff and Rennala SGD: a step for each full buffer of messages."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 from flanp.parts import Many
 from flanp.solvers.asynchronous.base import Arrival, Arrived, AsyncSolver
@@ -40,6 +40,8 @@ class FedBuff(AsyncSolver):
     AISTATS 2022, arXiv:2106.06639.
     """
 
+    traced: ClassVar[tuple[str, ...]] = ("eta", "gamma", "K")
+
     K: Many = 10
 
     def server_start(self, w: Vector) -> Tree:
@@ -67,6 +69,8 @@ class Rennala(AsyncSolver):
     Reference: Tyurin and Richtarik, Optimal Time Complexities of Parallel Stochastic Optimization
     Methods Under a Fixed Computation Model, NeurIPS 2023, arXiv:2305.12387.
     """
+
+    traced: ClassVar[tuple[str, ...]] = ("eta", "gamma", "S")
 
     S: Many = 10
 

@@ -1,7 +1,7 @@
 """Ringmaster ASGD: a step for each message that is not too old."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from flanp.parts import Many
 from flanp.solvers.asynchronous.base import Arrival, Arrived, AsyncSolver
@@ -20,6 +20,8 @@ class Ringmaster(AsyncSolver):
     Reference: Maranjyan, Tyurin and Richtarik, Ringmaster ASGD: The First Asynchronous SGD with
     Optimal Time Complexity, ICML 2025, arXiv:2501.16168, algorithm 4.
     """
+
+    traced: ClassVar[tuple[str, ...]] = ("eta", "gamma", "R")
 
     R: Many = 10
 

@@ -1,7 +1,7 @@
 """Asynchronous tracking: a step for each message, corrected so that all clients count alike."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple, final
+from typing import Annotated, ClassVar, NamedTuple, final
 
 from flanp.parts import Within
 from flanp.solvers.asynchronous.base import Arrival, Arrived, AsyncSolver
@@ -50,6 +50,8 @@ class Tracking(AsyncSolver):
     >>> Tracking(eta=0.1).drift(Difference(3.0, 1.0), Tracked(1.0, 1.0, 0.0, 1.0))
     2.0
     """
+
+    traced: ClassVar[tuple[str, ...]] = ("eta", "gamma", "rho")
 
     rho: Annotated[float, Within(0, 1, above=True)] = 0.2
     cap: Annotated[float, Within(1, 1e6)] | None = field(default=3.0, kw_only=True)
