@@ -38,6 +38,21 @@ def test_the_least_time_is_found_from_afar():
     assert found.runs < 2 * len(ETAS) * 4
 
 
+def test_a_hill_between_two_valleys_does_not_end_the_search():
+    """tau = 2 is worse than 5, and only tau = 1 reaches the target on both seeds."""
+
+    def run(method, seed, limit):
+        tau = method.work.tau
+        if tau == 1:
+            return Attempt(10.0)
+        if tau == 5 and seed == 1:
+            return Attempt(9.0)
+        return Attempt(math.inf, {1: 1.0, 2: 9.0, 5: 3.0, 10: 20.0}[tau])
+
+    knobs = {"solver.eta": ETAS, "work.tau": [1, 2, 5, 10]}
+    assert tune(run, START, knobs, [1, 2]).knobs["work.tau"] == 1
+
+
 def test_long_lists_are_walked_in_strides_and_then_refined():
     dense = [2.0 ** (k / 4) for k in range(-32, 17)]
     found = tune(valley(2.0**0.25, 2), START, {"solver.eta": dense, "work.tau": [2]}, [1])

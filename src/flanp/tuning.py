@@ -22,7 +22,7 @@ class Attempt(NamedTuple):
 Run = Callable[[Method, int, float], Attempt]
 """(method, seed, limit) -> what came of it by that time."""
 
-ETA = "solver.eta"
+ETA, TAU = "solver.eta", "work.tau"
 GRIDS: dict[str, tuple[float, ...]] = {
     "solver.eta": tuple(2.0 ** (k / 4) for k in range(-48, 17)),
     "solver.gamma": (0.25, 0.5, 1.0, 2.0, 4.0),
@@ -42,6 +42,8 @@ GRIDS: dict[str, tuple[float, ...]] = {
 """The values that are tried of a knob for which none are given."""
 PASSES = 2
 """How often each knob is looked at again after the others have changed."""
+STARTS = 2
+"""From how many places the search begins."""
 LONG, STRIDE = 20, 4
 """Of a list longer than that every fourth value is tried first, then those between."""
 FAR = 1e3
@@ -117,8 +119,8 @@ def tune(
 ) -> Tuned:
     """Return the method with the knobs with which it reaches its target soonest.
 
-    From the method's own values on, each knob goes up or down along its values as long as that
-    helps; for each value of another knob, eta is looked for anew. A run is given up when it
+    From the two best of every other tau on, each knob goes up or down along its values as long as
+    that helps; for each value of another knob, eta is looked for anew. A run is given up when it
     cannot be the best any more.
 
     Args:
@@ -160,25 +162,16 @@ class Search:
 
     def found(self) -> Place:
         """Return the best place."""
-        here = self._eta({path: self._nearest(path) for path in self.knobs})
-        for _ in range(PASSES):
-            before = here
-            for path in self.knobs:
-                if path != ETA:
-                    here = self._along(path, here)
-            if here == before:
-                break
-        for path, values in self.knobs.items():
-            stride = STRIDE // 2 if len(values) > LONG else 0
-            while stride:
-                here = self._climb(path, here, lambda place: place, stride)
-                stride //= 2
+        here = min((self._improved(start) for start in self._starts()), key=self._rank)
+        for path in self.knobs:
+            here = self._finer(path, self._finer(path, here, STRIDE // 2), STRIDE // 4)
         return here
 
     def score(self, place: Place) -> float:
         """Return the mean logarithm of the time; NaN where the run diverges.
 
-        Where the target is missed it is larger than any of these, and the less the nearer.
+        Where the target is missed it is larger than any of these: the less, the more seeds came
+        before that one, and the nearer the run has come.
         """
         key = tuple(place.values())
         if key not in self._scores:
@@ -193,7 +186,7 @@ class Search:
             self.runs += 1
             attempt = self.run(method, seed, limit)
             if math.isinf(attempt.time):
-                return FAR + math.log(max(attempt.gap, 1.0))
+                return FAR * (len(self.seeds) - j) + math.log(max(attempt.gap, 1.0))
             times.append(attempt.time)
             if math.isnan(attempt.time):
                 return math.nan
@@ -211,6 +204,39 @@ class Search:
         while math.isnan(self.score(here)) and here[ETA] >= stride:  # diverges: shorter steps
             here = here | {ETA: here[ETA] - stride}
         return self._climb(ETA, here, lambda place: place, stride)
+
+    def _starts(self) -> list[Place]:
+        """Return where to begin: the best of every other tau, for between two there may be a hill.
+
+        tau decides which values of the others are good.
+        """
+        own = {path: self._nearest(path) for path in self.knobs}
+        if TAU not in self.knobs:
+            return [self._eta(own)]
+        some = range(own[TAU] % 2, len(self.knobs[TAU]), 2)
+        starts = (self._finer(ETA, self._eta(own | {TAU: i}), STRIDE // 2) for i in some)
+        return sorted(starts, key=self._rank)[:STARTS]
+
+    def _improved(self, here: Place) -> Place:
+        """Return where one knob after the other leads to."""
+        for _ in range(PASSES):
+            before = here
+            for path in self.knobs:
+                if path != ETA:
+                    here = self._along(path, here)
+            if here == before:
+                break
+        return here
+
+    def _rank(self, place: Place) -> float:
+        score = self.score(place)
+        return math.inf if math.isnan(score) else score
+
+    def _finer(self, path: str, here: Place, stride: int) -> Place:
+        """Go along a long list of values in shorter strides than before."""
+        if path not in self.knobs or self._stride(path) <= stride:
+            return here
+        return self._climb(path, here, lambda place: place, stride)
 
     def _along(self, path: str, place: Place) -> Place:
         return self._climb(path, place, self._eta, self._stride(path))
