@@ -2,6 +2,7 @@
 
 import math
 import time
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -22,8 +23,10 @@ from flanp.tuning import Attempt, tune
 
 FIRST_TUNING_SEED = 1000
 """Seeds from here on are for tuning alone."""
-LOOKS = 600
-"""How many times a run is looked at, at most: a look at all data costs as much as a round."""
+LOOKS = 200
+"""How often a run is looked at until its limit: a look at all data costs as much as a round."""
+FINE = 200
+"""How often, at the least, until the time that tuning has led to expect."""
 
 
 class Facts(NamedTuple):
@@ -72,7 +75,8 @@ def play(setting: Setting, scenario: Scenario, name: str) -> dict[str, Any]:
     measured = []
     for seed in range(setting.seeds):
         at = facts(setting, scenario, seed)
-        run_ = held(setting, scenario, tuned.method, seed, setting.horizon * at.slowest)
+        limit = setting.horizon * at.slowest
+        run_ = held(setting, scenario, tuned.method, seed, limit, tuned.time / FINE)
         attempt(run_)
         of_seed = results(setting, scenario, run_.history, seed)
         measured.append([result._asdict() for result in of_seed] + [{"slowest": at.slowest}])
@@ -87,7 +91,7 @@ def play(setting: Setting, scenario: Scenario, name: str) -> dict[str, Any]:
 @cache
 def facts(setting: Setting, scenario: Scenario, seed: int) -> Facts:
     """Return what a seed's world is like."""
-    data = setting.source(scenario).loaded(seed)
+    data = replace(setting.source(scenario).loaded(seed), test=None)  # the loss is what counts
     samples = data.s if setting.batch is None else np.minimum(setting.batch, data.s)
     weighed = weighed_network(setting, scenario)
     world = world_of(data.ids, samples, scenario.speeds, weighed, scenario.availability, seed)
@@ -104,9 +108,17 @@ def weighed_network(setting: Setting, scenario: Scenario) -> Any:
 
 
 def held(
-    setting: Setting, scenario: Scenario, method: Method, seed: int, limit: float
+    setting: Setting,
+    scenario: Scenario,
+    method: Method,
+    seed: int,
+    limit: float,
+    apart: float = math.inf,
 ) -> Simulation:
-    """Return a run of a method to the last target, or so many seconds."""
+    """Return a run of a method to the last target, or so many seconds.
+
+    Two looks at it are at most so many seconds apart, or a round.
+    """
     at = facts(setting, scenario, seed)
     target = targets(setting, scenario, seed)[-1]
     return prepare(
@@ -120,7 +132,7 @@ def held(
         target=target.given(),
         max_time=limit,
         max_rounds=1_000_000,
-        record_after=limit / LOOKS if math.isfinite(limit) else 0.0,
+        record_after=min(limit / LOOKS, apart),
         devices=1,
     )
 

@@ -122,7 +122,7 @@ def entries(setting: Setting, step: float) -> dict[str, Entry]:
         "FLANP, no idle": Entry(
             "FLANP",
             Method(gate, Growing(n0=4), LossNoise(), work.SpeedMatched(tau=2, batch=batch)),
-            growing,
+            growing | {"work.limit": (2, 3, 5, 10)},
         ),
         "FLANP + deadline": Entry(
             "FLANP",

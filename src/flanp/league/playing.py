@@ -18,6 +18,8 @@ from flanp.league.entries import QUICK, entries
 from flanp.league.scenarios import QUICK_SCENARIOS, SCENARIOS, SETTINGS, Scenario, Setting, quick
 
 Cell = dict[str, Any]
+RULES = 2
+"""Counts the ways in which cells were played: one of an earlier way is played again."""
 
 
 class Pairing(NamedTuple):
@@ -37,6 +39,7 @@ class Pairing(NamedTuple):
         """Return what decides it: a cell of anything else is not taken for this one."""
         entry = entries(self.setting, 1.0)[self.method]
         parts = {
+            "rules": RULES,
             "setting": vars(self.setting) | {"problem": describe(self.setting.problem)},
             "scenario": {k: describe(v) for k, v in vars(self.scenario).items()},
             "entry": describe(entry.method) | {"knobs": entry.knobs},
