@@ -18,6 +18,8 @@ from flanp.tuning import tune as tune_one
 
 GAIN, STALLED = 0.05, 2.0
 """What a run must gain, and by what factor of its time, to be gone on with."""
+RECORDS, ROUNDS = 50, 5.0
+"""How many records, and rounds of the slowest client, a run has in any case."""
 
 
 def tune_methods(
@@ -68,13 +70,15 @@ def tune_methods(
     return tuned
 
 
-def attempt(run: Simulation, least: int = 50) -> Attempt:
+def attempt(run: Simulation) -> Attempt:
     """Run to the target; say when it was reached or, if it was not, by what factor not.
 
     A run that has not gained 5% in the second half of its time has found its level, and is not
-    gone on with; the first so many records it has in any case.
+    gone on with, unless the slowest clients may not have been heard yet.
     """
     assert run.target is not None
+    engine: Any = run.engine
+    of_slowest = (run.method.work.base(engine.s) * engine.world.T + engine.exchange()).max()
     sign = -1 if run.target.sign == ">=" else 1
     gained: list[tuple[float, float]] = []
     try:
@@ -82,7 +86,9 @@ def attempt(run: Simulation, least: int = 50) -> Attempt:
             value = sign * row.value(run.target.column)
             if not gained or value < gained[-1][1] - GAIN * abs(gained[-1][1]):
                 gained.append((row.time, value))
-            elif len(run.history.rows) > least and row.time > STALLED * gained[-1][0]:
+            elif len(run.history.rows) > RECORDS and row.time > max(
+                STALLED * gained[-1][0], ROUNDS * of_slowest
+            ):
                 break
     except Diverged:
         return Attempt(math.nan)
