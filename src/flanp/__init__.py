@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from flanp.ended import Ended, Reason
     from flanp.history import History
     from flanp.hooks import Checkpointer, Hook
-    from flanp.method import Method
+    from flanp.method import Method, auto
     from flanp.metrics import Metric
     from flanp.paper import theory
     from flanp.run import Run
@@ -47,6 +47,7 @@ _HOME = {
     "Metric": "metrics",
     "Reason": "ended",
     "Run": "run",
+    "auto": "method",
     "compare": "comparison",
     "prepare": "simulator.simulate",
     "simulate": "simulator.simulate",
@@ -63,6 +64,7 @@ __all__ = [
     "Metric",
     "Reason",
     "Run",
+    "auto",
     "availability",
     "compare",
     "compression",

@@ -140,7 +140,7 @@ def planned(
     round_ = Round(
         number=state.rounds,
         active=active,
-        tau=method.work.local_steps(T[active], s[active]),
+        tau=method.work.local_steps(T[active], s[active], exchange[active]),
         eta=eta_n,
         gamma=gamma_n,
         pool=S_n,

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field
 
-from flanp.participation import Growing, Participation
+from flanp.participation import Growing, Nimble, Participation
 from flanp.parts import Part
 from flanp.patience import All, Patience
-from flanp.solvers import Solver
+from flanp.solvers import Memory, Solver
 from flanp.solvers.asynchronous import AsyncSolver
 from flanp.stopping import LossNoise, StageRule
-from flanp.work import Equal, Work
+from flanp.work import Balanced, Equal, Work
 
 
 @dataclass(frozen=True)
@@ -30,3 +30,18 @@ class Method(Part):
     """Local steps: ten full local gradients for everyone."""
     patience: Patience = field(default=All())
     """When a round is over: when all have answered."""
+
+
+def auto(eta: float, batch: int | None = None) -> Method:
+    """Return the method to take where nothing speaks for another one.
+
+    The fastest clients take part, and the others are remembered (solvers.Memory); who is fast and
+    how many local steps a round has is chosen from the speeds and from what exchanges cost, as far
+    as the server knows them. docs/league.md says how far it is from the best in each world.
+
+    >>> auto(eta=0.05).participation
+    Nimble(roots=0.5, slack=1.1)
+    """
+    # Mini-batches bring noise, which more clients average, and which leaves more for local steps.
+    many, long = (0.5, 1.0) if batch is None else (1.0, 4.0)
+    return Method(Memory(eta), Nimble(roots=many), work=Balanced(tau=1, batch=batch, roots=long))

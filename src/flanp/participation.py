@@ -229,6 +229,40 @@ class FastestK(Participation):
         return known.ranking[:n]
 
 
+@final
+@dataclass(frozen=True)
+class Nimble(Participation):
+    """The fastest clients, and all who are nearly as fast: for solvers that remember the others.
+
+    At least k = roots sqrt(N) of them, and whoever's step and exchange both take no longer than
+    `slack` times those of the k: where all are alike, everyone. Who is fast is seen anew in each
+    round.
+
+    >>> Nimble().stages(100)
+    [5]
+    """
+
+    roots: Annotated[float, Within(1e-3, 1e3)] = 0.5
+    slack: Annotated[float, Within(1, 1e6)] = 1.1
+
+    def stages(self, N: int) -> list[int]:
+        """Return [k]."""
+        return [min(max(2, round(self.roots * math.sqrt(N))), N)]
+
+    def pool(self, n: int, ranking: np.ndarray) -> np.ndarray:
+        """Return everyone."""
+        return ranking
+
+    def select(self, n: int, known: Known) -> np.ndarray:
+        """Return the n fastest, and those who are nearly as fast as the n-th."""
+        now = known.ranking[np.argsort(known.seconds[known.ranking], kind="stable")]
+        T, exchange = known.T[now], known.exchange[now]
+        longest = self.slack * T[:n].max(), self.slack * exchange[:n].max()
+        alike = (longest[0] >= T) & (longest[1] >= exchange)
+        alike[:n] = True
+        return now[alike]
+
+
 def _are_among(active: np.ndarray, ranking: np.ndarray) -> bool:
     """Whether some clients are different ones of the ranking, in linear time."""
     if active.ndim != 1 or not active.size or active.dtype.kind not in "iu":

@@ -10,10 +10,19 @@ from flanp.method import Method
 from flanp.metrics import Metric
 from flanp.parts import field_types
 
+METHOD = "method"
+AUTO = {
+    "solver": {"name": "Memory"},
+    "participation": {"name": "Nimble"},
+    "work": {"name": "Balanced", "tau": 1},
+}
+"""The parts of `flanp.method.auto`, as tables; step size and batch are the configuration's."""
+
 
 def build_methods(tables: dict[str, Any], folder: Path) -> dict[str, Method]:
     """Build the methods: each takes the parts and parameters it lacks from the top level."""
     shared = {key: tables[key] for key in METHOD_PARTS if key in tables}
+    is_auto(tables, "")
     given = tables.get("methods", {None: {}})
     if not isinstance(given, dict) or not given:
         raise BadInput("methods: it must hold a table for each method, such as [methods.FLANP]")
@@ -25,20 +34,35 @@ def build_methods(tables: dict[str, Any], folder: Path) -> dict[str, Method]:
         if not isinstance(table, dict):
             raise BadInput(f"methods.{name}: it must be a table")
         for key in table:
-            if key not in METHOD_PARTS:
+            if key not in (METHOD, *METHOD_PARTS):
                 raise BadInput(f"{where}{key}: unknown key{nearest(key, METHOD_PARTS)}")
+        if is_auto(table if METHOD in table else tables, where):
+            table, shared_parts = AUTO | table, shared | {"participation": None}
+        else:
+            shared_parts = shared
         if "solver" not in shared | table:
             raise BadInput(
                 f'{where}solver: it is missing; for instance {{name="FedGATE", eta=0.05}}'
             )
         built = {
             key: build_part(
-                key, table.get(key, shared.get(key)), where + key, folder, shared.get(key)
+                key, table.get(key, shared.get(key)), where + key, folder, shared_parts.get(key)
             )
             for key in METHOD_PARTS
         }
         methods[type(built["solver"]).__name__ if name is None else name] = Method(**built)
     return methods
+
+
+def is_auto(table: dict[str, Any], where: str) -> bool:
+    """Whether a method's parts are to be chosen for it."""
+    value = table.get(METHOD)
+    if value not in (None, "auto"):
+        raise BadInput(
+            f'{where}{METHOD} = {shown(value)}: it can be "auto". Leave it out to name the parts: '
+            f"{listed(METHOD_PARTS)}"
+        )
+    return value == "auto"
 
 
 def build_part(family: str, value: Any, where: str, folder: Path, shared: Any = None) -> Any:

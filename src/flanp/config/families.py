@@ -104,6 +104,7 @@ FAMILIES: dict[str, Family] = {
         participation.Everyone,
         participation.RandomK,
         participation.FastestK,
+        participation.Nimble,
         selection.FedCS,
         selection.TiFL,
         oort.Oort,
@@ -118,7 +119,7 @@ FAMILIES: dict[str, Family] = {
         stopping.Authors,
         stopping.Never,
     ),
-    "work": _family(w.Work, w.Equal, w.SpeedMatched, w.Partial),
+    "work": _family(w.Work, w.Equal, w.SpeedMatched, w.Partial, w.Balanced),
     "network": _family(
         network.Network,
         network.Free,

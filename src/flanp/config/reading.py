@@ -10,7 +10,7 @@ from typing import Any
 from flanp import availability, data, network, problems, speeds
 from flanp.checks import BadInput, first_line, nearest, shown
 from flanp.comparison import SEEDS, TUNING_SEEDS, Seeds
-from flanp.config.building import build_methods, build_metrics, build_part
+from flanp.config.building import METHOD, build_methods, build_metrics, build_part
 from flanp.config.families import METHOD_PARTS, WORLD, default_tables
 from flanp.config.overrides import apply_override
 from flanp.hooks import Hook
@@ -133,7 +133,7 @@ def default_text() -> str:
 def build(raw: dict[str, Any], folder: Path, notes: Iterable[str] = ()) -> Config:
     """Check a configuration and build its parts; relative paths are looked up from a folder."""
     single = field_types(Settings)
-    known = {*single, "problem", "data", *WORLD, "methods", "metrics", *METHOD_PARTS}
+    known = {*single, "problem", "data", *WORLD, METHOD, "methods", "metrics", *METHOD_PARTS}
     for key in raw:
         if key not in known:
             raise BadInput(f"{key}: unknown key{nearest(key, known)}")

@@ -217,7 +217,9 @@ class Asking:
             )
         if active.tolist() == wanted:
             return planned
-        tau = self.method.work.local_steps(T[active], self.members.s[active])
+        exchange = np.append(planned.exchange, np.zeros(len(T) - len(planned.exchange)))
+        s = self.members.s[active]
+        tau = self.method.work.local_steps(T[active], s, exchange[active])
         ends = self.method.patience.limits(len(active))
         return planned._replace(active=active, tau=tau, T=T, ends=ends)
 

@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 from flanp import compression, oort, patience, selection, solvers, work
 from flanp.league.scenarios import Setting
-from flanp.method import Method
+from flanp.method import Method, auto
 from flanp.participation import Everyone, FastestK, Growing, RandomK
 from flanp.stopping import LossNoise
 from flanp.work import Work
 
-TAUS = (1, 2, 5, 10, 20, 50)
+TAUS = (1, 2, 5, 10, 20)
 ETAS = tuple(2.0 ** (k / 4) for k in range(-40, 13))
 
 
@@ -24,6 +24,7 @@ QUICK = (
     "FLANP",
     "FLANP, no idle",
     "memory, k fastest",
+    "auto",
     "tracking",
 )
 """The methods of a quick league."""
@@ -43,7 +44,7 @@ def entries(setting: Setting, step: float) -> dict[str, Entry]:
     eta, ks = 0.25, tuple(k for k in (2, 5, 10, 20, 50) if k < N)
     n0s = tuple(n for n in (1, 2, 4, 8, 16, 32) if n <= N // 2)
     seconds = tuple(step * 2.0**k for k in range(-3, 8))
-    sizes = (2, 5, 10, 20, 50, 100)
+    sizes = (2, 5, 10, 30, 100)
 
     def equal(tau: int = 5) -> Work:
         return work.Equal(tau=tau, batch=batch)
@@ -165,6 +166,7 @@ def entries(setting: Setting, step: float) -> dict[str, Entry]:
             Method(solvers.Memory(eta), FastestK(min(8, N)), work=equal(1)),
             some,
         ),
+        "auto": Entry("ours", auto(eta, batch), {"solver.eta": ETAS}),
         "tracking": Entry(
             "ours",
             alone(solvers.Tracking(eta)),

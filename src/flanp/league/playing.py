@@ -18,7 +18,7 @@ from flanp.league.entries import QUICK, entries
 from flanp.league.scenarios import QUICK_SCENARIOS, SCENARIOS, SETTINGS, Scenario, Setting, quick
 
 Cell = dict[str, Any]
-RULES = 2
+RULES = 3
 """Counts the ways in which cells were played: one of an earlier way is played again."""
 
 

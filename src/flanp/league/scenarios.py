@@ -119,7 +119,7 @@ CONVEX = Setting(
     targets=None,
     seeds=10,
     tuning_seeds=3,
-    horizon=100.0,
+    horizon=60.0,
     weight=4 * 20,
 )
 NETWORK = Setting(

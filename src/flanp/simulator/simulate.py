@@ -88,7 +88,8 @@ def prepare(
     samples = data.s if batch is None else np.minimum(batch, data.s)
     world = world_of(data.ids, samples, speeds, network, availability, seed)
     T = world.T
-    sizes, tau = method.participation.sizes(data.N), method.work.local_steps(T, data.s)
+    sizes = method.participation.sizes(data.N)
+    tau = method.work.local_steps(T, data.s, np.zeros(data.N))
     check_step_sizes(method.solver, sizes, data.N, problem.l2, tau, precision)
     options: dict[str, Any] = {
         "first": sizes[0],
