@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flanp.checks import BadInput
-from flanp.work import Equal, Partial, SpeedMatched
+from flanp.work import Balanced, Equal, Partial, SpeedMatched
 
 speeds = st.lists(st.floats(0.001, 1000), min_size=1, max_size=40).map(np.array)
 
@@ -32,10 +32,32 @@ def test_partial_work_is_done_by_the_quantile_and_its_slower_ones_stop_there(T, 
     assert not (((steps + 1) * T < time * (1 - 1e-6)) & (steps < tau)).any()
 
 
+@given(
+    tau=st.integers(1, 20),
+    ratio=st.floats(0, 1e4),
+    roots=st.floats(0.5, 4),
+    most=st.integers(1, 99),
+)
+def test_balanced_work_is_an_odd_multiple_next_to_the_root(tau, ratio, roots, most):
+    T, s = np.array([2.0, 5.0, 9.0]), np.full(3, 10.0)
+    steps = Balanced(tau=tau, roots=roots, most=most).steps(T, s, np.full(3, 5.0 * ratio))
+    assert (steps == steps[0]).all()
+    times = steps[0] // tau
+    assert steps[0] == tau * times
+    assert times == most or (times % 2 == 1 and abs(times - roots * ratio**0.5) <= 2 + 1e-9)
+    assert times <= most
+
+
+def test_balanced_work_does_tau_steps_where_exchanges_are_free_or_nothing_is_known():
+    T, s = np.ones(3), np.full(3, 10.0)
+    assert Balanced(tau=4).steps(T, s, np.zeros(3)).tolist() == [4, 4, 4]
+    assert Balanced(tau=4).steps(np.full(3, np.inf), s, np.full(3, np.inf)).tolist() == [4, 4, 4]
+
+
 def test_the_authors_rule_for_fednova():
     """tau_i = floor(T_max / T_i) epochs."""
     T = np.array([50.0, 120.0, 260.0, 500.0])
-    steps = SpeedMatched(epochs=1, batch=100).steps(T, np.full(4, 3000.0))
+    steps = SpeedMatched(epochs=1, batch=100, limit=10).steps(T, np.full(4, 3000.0))
     assert steps.tolist() == [300, 120, 30, 30]
 
 

@@ -84,6 +84,8 @@ def knobs_of(
             continue
         if getattr(getattr(method, part), attribute) is None:
             continue
+        if path == TAU and method.work.chooses_tau:
+            continue
         if not isinstance(given, Mapping):
             tried = GRIDS.get(path, ())
         good = isinstance(tried, list | tuple) and all(

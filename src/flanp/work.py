@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, final
+from typing import Annotated, ClassVar, final
 
 import numpy as np
 
@@ -25,6 +25,9 @@ class Work(Part):
     """Passes over the client's samples per round, in place of tau."""
     batch: Count | None = None
     """Samples in a mini-batch; without it, each step uses the full local gradient."""
+
+    chooses_tau: ClassVar[bool] = False
+    """Whether it finds the number of steps by itself, and tuning is to leave it alone."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,14 +88,15 @@ class Equal(Work):
 class SpeedMatched(Work):
     """As many times tau steps as fit while the slowest participant does its tau: nobody idles.
 
-    tau_i = tau * floor(tau_slowest T_slowest / (tau T_i)), at most `limit` times tau: beyond
-    some ten-fold the fast clients only drift towards their own data.
+    tau_i = tau * floor(tau_slowest T_slowest / (tau T_i)), at most `limit` times tau: fast clients
+    drift towards their own data, and the server's step, as long as the mean tau_i, diverges where
+    eta tau limit is above some 10 (in units of the curvature).
 
     >>> SpeedMatched(tau=10).steps(T=np.array([1.0, 2.0, 5.0]), s=np.array([9, 9, 9]))
-    array([50, 20, 10])
+    array([30, 20, 10])
     """
 
-    limit: Annotated[int, Within(1, 1000)] = 10
+    limit: Annotated[int, Within(1, 1000)] = 3
     """Largest multiple of tau that any client does."""
 
     def steps(self, T: np.ndarray, s: np.ndarray, exchange: np.ndarray = NONE) -> np.ndarray:
@@ -146,12 +150,14 @@ class Balanced(Work):
     array([5, 5, 5])
     """
 
+    chooses_tau: ClassVar[bool] = True
+
     roots: Annotated[float, Within(1e-3, 1e3)] = 1.0
     most: Annotated[int, Within(1, 100_000)] = 51
     """Largest multiple of tau."""
 
     def steps(self, T: np.ndarray, s: np.ndarray, exchange: np.ndarray = NONE) -> np.ndarray:
         """Return the same multiple of tau for everyone."""
-        ratio = float(np.median(exchange) / np.median(T)) if len(exchange) else 0.0
-        times = 1 + 2 * round(self.roots * math.sqrt(ratio) / 2) if math.isfinite(ratio) else 1
-        return self.base(s) * min(times, self.most)
+        E, T_median = (float(np.median(a)) if len(a) else 0.0 for a in (exchange, T))
+        ratio = E / T_median if math.isfinite(E) and 0 < T_median < math.inf else 0.0
+        return self.base(s) * min(1 + 2 * round(self.roots * math.sqrt(ratio) / 2), self.most)

@@ -6,17 +6,12 @@ from typing import Any, get_args
 from flanp.checks import BadInput, listed, nearest, shown
 from flanp.config.families import FAMILIES, INSTEAD, METHOD_PARTS, find_class
 from flanp.config.imports import imported, is_reference
-from flanp.method import Method
+from flanp.describe import describe
+from flanp.method import Method, auto
 from flanp.metrics import Metric
 from flanp.parts import field_types
 
 METHOD = "method"
-AUTO = {
-    "solver": {"name": "Memory"},
-    "participation": {"name": "Nimble"},
-    "work": {"name": "Balanced", "tau": 1},
-}
-"""The parts of `flanp.method.auto`, as tables; step size and batch are the configuration's."""
 
 
 def build_methods(tables: dict[str, Any], folder: Path) -> dict[str, Method]:
@@ -36,10 +31,9 @@ def build_methods(tables: dict[str, Any], folder: Path) -> dict[str, Method]:
         for key in table:
             if key not in (METHOD, *METHOD_PARTS):
                 raise BadInput(f"{where}{key}: unknown key{nearest(key, METHOD_PARTS)}")
+        shared_parts = shared
         if is_auto(table if METHOD in table else tables, where):
-            table, shared_parts = AUTO | table, shared | {"participation": None}
-        else:
-            shared_parts = shared
+            table, shared_parts = chosen(shared) | table, shared | {"participation": None}
         if "solver" not in shared | table:
             raise BadInput(
                 f'{where}solver: it is missing; for instance {{name="FedGATE", eta=0.05}}'
@@ -63,6 +57,22 @@ def is_auto(table: dict[str, Any], where: str) -> bool:
             f"{listed(METHOD_PARTS)}"
         )
     return value == "auto"
+
+
+def chosen(shared: dict[str, Any]) -> dict[str, Any]:
+    """Return the parts of `flanp.auto` as tables, but for what the configuration says of them."""
+    work = shared.get("work")
+    method = auto(1.0, 1 if isinstance(work, dict) and work.get("batch") is not None else None)
+    return {
+        "solver": {"name": type(method.solver).__name__},
+        "participation": described(method.participation),
+        "work": {key: v for key, v in described(method.work).items() if key != "batch"},
+    }
+
+
+def described(part: Any) -> dict[str, Any]:
+    """Return a part as the table that makes it."""
+    return {key: value for key, value in describe(part).items() if value is not None}
 
 
 def build_part(family: str, value: Any, where: str, folder: Path, shared: Any = None) -> Any:

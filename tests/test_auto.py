@@ -1,0 +1,133 @@
+"""The method that is chosen for the clients at hand."""
+
+import json
+
+import numpy as np
+import pytest
+
+from flanp import Method, auto, network, prepare, speeds
+from flanp.checks import BadInput
+from flanp.config import load_config
+from flanp.data import Synthetic
+from flanp.participation import Everyone, Known, Nimble
+from flanp.problems import LinearRegression
+from flanp.solvers import FedGATE, Memory
+from flanp.tuning import knobs_of
+from flanp.work import Equal
+
+
+def known(T, exchange=None, ranking=None):
+    T = np.asarray(T, float)
+    exchange = np.zeros(len(T)) if exchange is None else np.asarray(exchange, float)
+    ranking = np.arange(len(T)) if ranking is None else np.asarray(ranking)
+    return Known(ranking, T, exchange, np.full(len(T), 10.0), Equal(tau=1))
+
+
+def test_the_fastest_take_part_and_whoever_is_nearly_as_fast():
+    policy = Nimble(roots=0.5, slack=1.1)
+    assert policy.stages(16) == [2]
+    assert policy.select(2, known([1.0, 2.0, 2.1, 2.19, 2.3])).tolist() == [0, 1, 2, 3]
+    apart = known([1.0, 2.0, 2.1, 2.1], exchange=[3.0, 3.0, 3.1, 9.0])
+    assert policy.select(2, apart).tolist() == [0, 1, 2]
+
+
+def test_who_is_fast_is_seen_anew_in_each_round():
+    """The ranking is that of the stage's begin."""
+    late = known([9.0, 1.0, 5.0, 2.0], ranking=[0, 2, 1, 3])
+    assert Nimble().select(2, late).tolist() == [1, 3]
+
+
+def test_where_all_are_alike_everyone_takes_part():
+    assert Nimble().select(5, known(np.ones(100))).tolist() == list(range(100))
+    kind = {"max_rounds": 6, "precision": "float64"}
+    rows = [
+        list(
+            prepare(
+                LinearRegression(),
+                Synthetic(clients=9, samples=20, dim=4),
+                method,
+                speeds.Homogeneous(),
+                **kind,
+            )
+        )
+        for method in (auto(0.1), Method(FedGATE(0.1), Everyone(), work=Equal(tau=1)))
+    ]
+    for ours, theirs in zip(*rows, strict=True):
+        assert ours.n == theirs.n
+        assert ours.loss == pytest.approx(theirs.loss, rel=1e-12)
+
+
+def test_rounds_have_more_steps_where_exchanges_cost_more():
+    def seconds_of_a_round(steps):
+        run = prepare(
+            LinearRegression(),
+            Synthetic(clients=16, samples=20, dim=4),
+            auto(0.1),
+            speeds.Homogeneous(),
+            network=network.Exchange(steps),
+            max_rounds=2,
+        )
+        return np.diff([row.time for row in run])[1]
+
+    assert seconds_of_a_round(0.0) == pytest.approx(1.0)
+    assert seconds_of_a_round(25.0) == pytest.approx(25.0 + 5, rel=1e-6)
+
+
+def test_mini_batches_take_more_clients_and_more_steps():
+    one, some = auto(0.1), auto(0.1, batch=10)
+    assert some.participation.stages(100)[0] > one.participation.stages(100)[0]
+    assert some.work.roots > one.work.roots
+    assert some.work.batch == 10
+
+
+def test_tuning_leaves_its_tau_alone():
+    assert list(knobs_of(auto(0.1), ["eta", "tau"], N=10)) == ["solver.eta"]
+
+
+TEXT = """
+seeds = 2
+[data]
+name = "Synthetic"
+clients = 12
+[problem]
+name = "LinearRegression"
+[solver]
+name = "FedGATE"
+eta = 0.3
+[work]
+name = "Equal"
+tau = 7
+batch = 5
+[participation]
+name = "RandomK"
+k = 3
+"""
+
+
+def config(tmp_path, text, *overrides):
+    path = tmp_path / "a.toml"
+    path.write_text(text)
+    return load_config(path, overrides)
+
+
+def test_a_configuration_chooses_by_a_word(tmp_path):
+    expected = auto(0.3, batch=5)
+    (chosen,) = config(tmp_path, TEXT, "method=auto").methods.values()
+    assert chosen == expected
+    methods = config(tmp_path, TEXT + '[methods.A]\nmethod = "auto"\n[methods.B]\n').methods
+    assert methods["A"] == expected
+    assert methods["B"].solver == FedGATE(0.3)
+    own = '[methods.A]\nmethod = "auto"\nwork = { name = "Equal", tau = 2 }\n'
+    method = config(tmp_path, TEXT + own).methods["A"]
+    assert (method.solver, method.work) == (Memory(0.3), Equal(tau=2, batch=5))
+    without = TEXT.replace("batch = 5\n", "")
+    (chosen,) = config(tmp_path, without, "method=auto").methods.values()
+    assert chosen == auto(0.3)
+
+
+@pytest.mark.parametrize("value", ["auot", 3, ["auto"], {"name": "auto"}])
+def test_anything_else_is_refused_in_words(tmp_path, value):
+    text = f"method = {json.dumps(value)}\n" if not isinstance(value, dict) else ""
+    text += TEXT + ("[method]\nname = 'auto'\n" if isinstance(value, dict) else "")
+    with pytest.raises(BadInput, match='method = .*it can be "auto"'):
+        config(tmp_path, text)
