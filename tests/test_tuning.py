@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from flanp import Method, compare, data, problems
+from flanp import Method, compare, data, prepare, problems
 from flanp.checks import BadInput
 from flanp.participation import Everyone, Growing
 from flanp.solvers import FedBuff, FedGATE
-from flanp.trying import tune_methods
+from flanp.trying import attempt, tune_methods
 from flanp.tuning import GRIDS, Attempt, knobs_of, tune, with_knobs
 from flanp.work import Equal
 
@@ -81,6 +81,27 @@ def test_what_misses_the_target_least_is_where_the_search_goes():
         return Attempt(5.0) if eta >= ETAS[-1] else Attempt(math.inf, 100 / eta)
 
     assert tune(run, START, {"solver.eta": ETAS}, [1]).knobs == {"solver.eta": ETAS[-1]}
+
+
+def attempted(eta, **options):
+    return attempt(
+        prepare(
+            problems.LinearRegression(),
+            data.Synthetic(clients=6, samples=20, dim=4),
+            Method(FedGATE(eta), Everyone(), work=Equal(tau=1)),
+            target={"grad_norm_sq": 1e-4},
+            **options,
+        )
+    )
+
+
+def test_a_run_that_only_becomes_worse_diverges_long_before_its_numbers_overflow():
+    """Were it taken for one that misses by what its start misses, the search would stand still."""
+    assert math.isnan(attempted(eta=3.0, max_rounds=40).time)
+    slow = attempted(eta=1e-6, max_rounds=3)
+    assert math.isinf(slow.time)
+    assert slow.gap > 1
+    assert attempted(eta=0.5).time < math.inf
 
 
 def test_a_run_that_cannot_be_the_best_is_given_up():

@@ -1,4 +1,4 @@
-"""Is FLANP worth it for these speeds, and with which n0 and growth?"""
+"""Is FLANP worth it for these speeds and exchanges, with which n0 and growth, and is memory?"""
 
 import math
 from collections.abc import Sequence
@@ -8,14 +8,16 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from flanp.checks import require
-from flanp.participation import Growing
+from flanp.drawing import drawn
+from flanp.forecast import best_m, memory_time
+from flanp.network import FREE, Network
+from flanp.participation import Growing, Nimble
 from flanp.parts import Many, Positive, Seed, Within, check_is
-from flanp.speeds import Homogeneous, Measured, Speeds, Uniform, seconds_from
-from flanp.streams import Stream, generator
+from flanp.speeds import Speeds
 
 GROWTHS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 16.0)
-DRAWS = 400  # fewer where stages or clients are very many
 MOST_STAGES = 2000  # a stage takes 25 to 100 microseconds to predict
+STAND_INS = 500  # clients that stand for all where they are looked at one by one
 WORTH = 1.2  # a speed-up from which on it is called worth it
 
 
@@ -24,7 +26,7 @@ class PlannedStage(NamedTuple):
 
     n: int
     T: float
-    """Seconds per step of the slowest participant."""
+    """Seconds per step of the slowest participant; of a step and an exchange, if that costs."""
     rounds: int
     time: float
 
@@ -48,16 +50,47 @@ class Plan:
     best_n0: int
     best_growth: float
     best_speed_up: float
+    tau: float
+    """Local steps of a round."""
+    memory_k: int
+    """How many clients take part where the others are remembered."""
+    memory_time: float
+    """What that takes; infinite if it is not to be told."""
+    memory_T: float
+    """Seconds per step, and exchange, of the slowest of them."""
+    best_m: int
+    """With how many of the fastest clients asynchronous SGD is quickest."""
+    bound: float
+    """One step, and exchange, of the slowest client: less takes no method that uses all data."""
 
     @property
     def time(self) -> float:
         """Virtual time of FLANP."""
         return sum(stage.time for stage in self.stages)
 
+    @property
+    def memory_rounds(self) -> tuple[float, float]:
+        """Seconds per step of the slowest participant with memory, and how many rounds it does."""
+        return self.memory_T, self.memory_time / (self.tau * self.memory_T)
+
     def verdict(self) -> str:
         """Return the answer in words."""
         if self.full_rounds == 0:
             return "not worth it: the start is within the statistical accuracy of all data already"
+        return f"{self._on_flanp()}; {self._on_memory()}"
+
+    def _on_memory(self) -> str:
+        gain = self.full_time / self.memory_time
+        if gain < WORTH:
+            return "nor is a memory of absent clients (method = auto)"
+        quickest = gain > max(self.speed_up, self.best_speed_up)
+        words = "quickest" if quickest else "in between"
+        return (
+            f"{words}: {self.memory_k} clients and a memory of the others (method = auto), "
+            f"{gain:.1f}x sooner; {self.memory_time / self.bound:.1f} times the least for all data"
+        )
+
+    def _on_flanp(self) -> str:
         best = f"n0 = {self.best_n0}, growth = {self.best_growth:g}"
         if self.best_speed_up < WORTH:
             return (
@@ -83,10 +116,12 @@ def plan(
     growth: float = 2.0,
     start: float = 0.3,
     step: float = 0.5,
-    tau: float = 1.0,
+    tau: float | None = None,
     seed: int = 0,
+    network: Network = FREE,
+    megabytes: float = 0.0,
 ) -> Plan:
-    """Predict the time of FLANP and of full participation with the same solver.
+    """Predict the time of FLANP, of full participation and of memory, with the same solver.
 
     Args:
         speeds: seconds per local step; random ones are drawn many times, and those per sample are
@@ -98,13 +133,16 @@ def plan(
         growth: the paper's alpha.
         start: Delta_0 / c, the start's excess loss in units of V at one sample.
         step: eta tau L, how far a round goes in the steepest direction.
-        tau: local steps of a round; it scales all times alike.
+        tau: local steps of a round. Left out, they are chosen by what exchanges cost
+            (work.Balanced), and a round goes tau times `step`.
         seed: of the draws.
+        network: what exchanges cost.
+        megabytes: of a model, and of a message.
 
     >>> from flanp.speeds import Exponential
     >>> plan(Exponential(), clients=100, samples=100).speed_up > 3
     True
-    >>> plan(Homogeneous(), clients=2, samples=1).verdict()[:12]
+    >>> plan(Exponential(), clients=2, samples=1).verdict()[:12]
     'not worth it'
     """
     speeds = check_is("speeds", speeds, Speeds)
@@ -113,21 +151,32 @@ def plan(
     kappa = check_is("kappa", kappa, Annotated[float, Within(1, 1e12)])
     start = check_is("start", start, Positive)
     step = check_is("step", step, Annotated[float, Within(1e-9, 1e9)])
-    tau = check_is("tau", tau, Annotated[float, Within(1e-9, 1e9)])
+    tau = check_is("tau", tau, Annotated[float, Within(1e-9, 1e9)] | None)
     seed = check_is("seed", seed, Seed)
+    network = check_is("network", network, Network)
+    megabytes = check_is("megabytes", megabytes, Annotated[float, Within(0, 1e9)])
     flanp = Growing(n0, growth)
     starts = np.unique(np.rint(np.geomspace(1, clients, 24)).astype(int)).tolist()
     choices = [(n, g) for n in starts for g in GROWTHS]
     chains = [[clients], _stages(flanp, clients), *(Growing(*c).stages(clients) for c in choices)]
+    k = Nimble().stages(clients)[0]
+    some = np.unique(np.linspace(1, clients, min(clients, STAND_INS)).astype(int))
+    sizes = np.unique(np.concatenate([*chains, [k], some]))
+    where = np.searchsorted(sizes, np.concatenate(chains))
+    fleet = drawn(speeds, network, clients, sizes, samples, megabytes, seed)
+    if tau is None:
+        tau = fleet.steps(k)
+        step *= tau
     rounds = _rounds(chains, samples, kappa, start, step)
-    sizes, where = np.unique(np.concatenate(chains), return_inverse=True)
-    T = _slowest(speeds, clients, sizes, seed) * (samples if speeds.per_sample else 1)
+    T = fleet.seconds(tau) / tau
     spent = np.concatenate(rounds).astype(float)[:, None] * T[where]
     times = np.add.reduceat(spent, np.cumsum([0, *map(len, chains[:-1])]), axis=0)
     ups = np.divide(times[0], times, out=np.ones_like(times), where=times > 0)  # 0 / 0 is 1
     medians = np.median(ups[2:], axis=1).tolist()
     best = int(np.argmax(medians))
     mean_T = dict(zip(sizes.tolist(), T.mean(axis=1).tolist(), strict=True))
+    single = np.sort(fleet.seconds(1.0), axis=0).mean(axis=1)[np.searchsorted(sizes, some)]
+    remembering = memory_time(tau * mean_T[k], single, clients * samples, kappa, start, step)
     own = zip(chains[1], rounds[1], strict=True)
     low, middle, high = np.quantile(ups[1], [0.025, 0.5, 0.975]).tolist()
     return Plan(
@@ -143,6 +192,12 @@ def plan(
         best_n0=choices[best][0],
         best_growth=choices[best][1],
         best_speed_up=medians[best],
+        tau=tau,
+        memory_k=k,
+        memory_time=remembering,
+        memory_T=mean_T[k],
+        best_m=round(best_m(single, float(len(some))) * clients / len(some)),
+        bound=float(single[-1]),
     )
 
 
@@ -221,39 +276,3 @@ def _first_below(limit: np.ndarray, w: np.ndarray, rates: np.ndarray) -> np.ndar
                 return r
             newton = np.ceil(np.log(over) * over * limit / (terms @ rates))
             r = np.where(over > 1, r + np.maximum(newton, np.spacing(r)), r)
-
-
-def _slowest(speeds: Speeds, N: int, sizes: np.ndarray, seed: int) -> np.ndarray:
-    """Return T of the slowest of the n fastest clients, for each n of `sizes`, in many draws.
-
-    Where the quantile function is known it is that of U_(n), the n-th smallest of N uniform
-    variables: the sum of the first n of N + 1 exponential variables over the sum of all.
-    """
-    if isinstance(speeds, Measured):
-        n = len(speeds.seconds)
-        require(n == N, "clients", N, f"{n}, the number of speeds: one for each")
-        return np.sort(speeds.seconds)[sizes - 1, None]
-    rng = generator(seed, Stream.SPEEDS)
-    if speeds.quantile(np.array([0.5])) is None:
-        return _draw(speeds, N, sizes, rng)
-    draws = 1 if isinstance(speeds, Homogeneous) else min(DRAWS, max(100, 400_000 // len(sizes)))
-    gaps = np.diff(sizes, prepend=0, append=N + 1)[:, None]
-    sums = rng.standard_gamma(gaps, (len(gaps), draws)).cumsum(axis=0)
-    U = np.clip(sums[:-1] / sums[-1], np.finfo(float).tiny, 1 - 2.0**-53)
-    T = seconds_from(speeds.quantile, U.shape, U)
-    if isinstance(speeds, Uniform) and speeds.pin_ends:
-        T[sizes == 1], T[sizes == N] = speeds.low, speeds.high
-    return T
-
-
-def _draw(speeds: Speeds, N: int, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the same from all N speeds, in fewer draws the more they are."""
-    require(N <= 10**6, "clients", N, f"at most 1e6, unless {type(speeds).__name__} has quantile()")
-    ids = [str(i) for i in range(N)]
-    T: list[np.ndarray] = []
-    for _ in range(min(DRAWS, max(4, 4_000_000 // N))):
-        before = rng.bit_generator.state
-        T.append(np.sort(seconds_from(speeds.draw, (N,), ids, rng))[sizes - 1])
-        if rng.bit_generator.state == before:  # nothing random was asked for: they are fixed
-            break
-    return np.stack(T, axis=1)

@@ -107,7 +107,16 @@ def print_plan(console: Console, plan: Plan) -> None:
     last = plan.stages[-1]
     add("FLANP", last.T, sum(s.rounds for s in plan.stages), plan.time)
     add("everyone", last.T, plan.full_rounds, plan.full_time)
+    if math.isfinite(plan.memory_time):
+        add(f"{plan.memory_k}, memory", *plan.memory_rounds, plan.memory_time)
+    add("bound", plan.bound, 1, plan.bound)
     console.print(table)
+    console.print(
+        f"{plan.tau:g} local steps a round; without rounds (asynchronous SGD), the {plan.best_m} "
+        "fastest are best",
+        highlight=False,
+        markup=False,
+    )
     spread = f" [{plan.low:.2f}, {plan.high:.2f}] over draws" if plan.draws > 1 else ""
     console.print(f"speed-up {plan.speed_up:.2f}x{spread}", highlight=False, markup=False)
     console.print(plan.verdict(), highlight=False, markup=False)

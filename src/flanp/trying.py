@@ -18,7 +18,7 @@ from flanp.tuning import tune as tune_one
 
 GAIN, STALLED = 0.05, 2.0
 """What a run must gain, and by what factor of its time, to be gone on with."""
-RECORDS, ROUNDS = 30, 5.0
+RECORDS, ROUNDS = 15, 5.0
 """How many records, and rounds of the slowest client, a run has in any case."""
 
 
@@ -95,5 +95,8 @@ def attempt(run: Simulation) -> Attempt:
     reached = run.history.first_at(run.target)
     if reached is not None:
         return Attempt(max(reached.time, 1e-12))
+    values = sign * run.history.column(run.target.column)
+    if len(gained) == 1 and values[-1] > values[0]:  # it has only become worse: it diverges
+        return Attempt(math.nan)
     best = sign * gained[-1][1] / run.target.level
     return Attempt(math.inf, 1 / best if sign < 0 else best)

@@ -42,8 +42,8 @@ GRIDS: dict[str, tuple[float, ...]] = {
 """The values that are tried of a knob for which none are given."""
 PASSES = 2
 """How often each knob is looked at again after the others have changed."""
-STARTS = 2
-"""From how many places the search begins."""
+STARTS, FEW = 2, 3
+"""From how many places the search begins, where there are more than a few knobs."""
 LONG, STRIDE = 20, 4
 """Of a list longer than that every fourth value is tried first, then those between."""
 FAR = 1e3
@@ -121,9 +121,9 @@ def tune(
 ) -> Tuned:
     """Return the method with the knobs with which it reaches its target soonest.
 
-    From the two best of every other tau on, each knob goes up or down along its values as long as
-    that helps; for each value of another knob, eta is looked for anew. A run is given up when it
-    cannot be the best any more.
+    From the best of every other tau on (the two best, where there are many knobs), each knob goes
+    up or down along its values as long as that helps; for each value of another knob, eta is looked
+    for anew. A run is given up when it cannot be the best any more.
 
     Args:
         run: runs a method on a seed and returns the time to the target.
@@ -217,7 +217,8 @@ class Search:
             return [self._eta(own)]
         some = range(own[TAU] % 2, len(self.knobs[TAU]), 2)
         starts = (self._finer(ETA, self._eta(own | {TAU: i}), STRIDE // 2) for i in some)
-        return sorted(starts, key=self._rank)[:STARTS]
+        count = STARTS if len(self.knobs) > FEW else 1
+        return sorted(starts, key=self._rank)[:count]
 
     def _improved(self, here: Place) -> Place:
         """Return where one knob after the other leads to."""

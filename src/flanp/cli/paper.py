@@ -68,22 +68,34 @@ def plan(
     n0: Annotated[int, typer.Option(help="Clients of the first stage.")] = 1,
     growth: Annotated[float, typer.Option(help="Growth from stage to stage.")] = 2.0,
     start: Annotated[float, typer.Option(help="Delta_0 / c: how far off the start is.")] = 0.3,
+    step: Annotated[
+        float, typer.Option(help="eta L: how far a local step goes in the steepest direction.")
+    ] = 0.5,
+    exchange: Annotated[
+        str,
+        typer.Option(
+            help="What an exchange takes: seconds, steps:10 (of the median client), lines:DOWN:UP "
+            "(kbit/s) or phones; the latter two with --megabytes."
+        ),
+    ] = "0",
+    megabytes: Annotated[float, typer.Option(help="Of a model, and of a message.")] = 5.0,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the plan (PNG).", show_default=False)
     ] = None,
 ) -> None:
-    """Predict from the speeds whether FLANP is worth it, and with which n0 and growth."""
+    """Predict from speeds and exchanges whether FLANP, or memory, is worth it, and how."""
     from flanp.planning import plan as make_plan
     from flanp.report import print_plan
     from flanp.speeds import Measured
-    from flanp.speeds.parsing import parse_speeds
+    from flanp.speeds.parsing import parse_network, parse_speeds
 
     drawn = parse_speeds(speeds)
     if isinstance(drawn, Measured) and clients is None:
         clients = len(drawn.seconds)
     if clients is None:
         raise BadInput("--clients: say how many there are")
-    result = make_plan(drawn, clients, samples, kappa, n0, growth, start)
+    of_fleet = (drawn, clients, samples, kappa, n0, growth, start, step)
+    result = make_plan(*of_fleet, network=parse_network(exchange), megabytes=megabytes)
     print_plan(console(), result)
     if plot is not None:
         from flanp.plots import plot_plan

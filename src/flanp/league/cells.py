@@ -23,7 +23,7 @@ from flanp.tuning import Attempt, tune
 
 FIRST_TUNING_SEED = 1000
 """Seeds from here on are for tuning alone."""
-LOOKS = 120
+LOOKS = 60
 """How often a run is looked at until its limit: a look at all data costs as much as a round."""
 FINE = 200
 """How often, at the least, until the time that tuning has led to expect."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flanp.checks import BadInput, nearest
+from flanp.checks import BadInput, first_line, nearest
 from flanp.comparison import slug
 from flanp.describe import describe
 from flanp.files import write_json
@@ -121,10 +121,11 @@ def _over_ray(address: str) -> Runner:
         raise BadInput("--ray needs Ray: pip install 'flanp[ray]'") from error
 
     def run(todo: Sequence[Pairing]) -> Iterator[tuple[Pairing, Cell]]:
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as it will always be
         try:
             ray.init(None if address == "local" else address, log_to_driver=False)
-        except (ConnectionError, ValueError) as error:
-            raise BadInput(f"--ray {address}: {error}") from error
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise BadInput(f"--ray {address}: {first_line(error)}") from error
         try:
             task = ray.remote(num_cpus=1)(play)
             waiting = {task.remote(*pairing): pairing for pairing in todo}

@@ -38,6 +38,13 @@ class Standing(NamedTuple):
         text = f"{self.behind.mean:.2g}" if self.behind.mean < 9.95 else f"{self.behind.mean:.0f}"
         return text if self.reached == self.seeds else f"{text} ({self.reached}/{self.seeds})"
 
+    @property
+    def interval(self) -> str:
+        """The cell with its interval."""
+        if not self.reached or math.isnan(self.behind.low):
+            return self.text
+        return f"{self.text} [{_number(self.behind.low)}, {_number(self.behind.high)}]"
+
 
 def standings(cells: Sequence[Cell], level: int) -> list[Standing]:
     """Return who is where among the cells of one setting and one scenario, the first one first.
@@ -122,7 +129,31 @@ def markdown(cells: Sequence[Cell]) -> str:
             ("bytes", "Bytes up and down, as a multiple of the first's"),
         ):
             lines += [f"{title}:", "", *_rows(by_scenario, what), ""]
+        lines += _details(by_scenario)
     return "\n".join(lines)
+
+
+def _details(by_scenario: dict[str, list[Standing]]) -> list[str]:
+    """Return a table for each scenario: intervals, what it cost, and with which knobs."""
+    lines = []
+    for scenario, table in by_scenario.items():
+        lines += [
+            f"### {scenario}",
+            "",
+            "| method | times the first's (95%) | steps of the slowest | client-seconds | bytes "
+            "| tuned to |",
+            "|---" * 6 + "|",
+        ]
+        for standing in table:
+            costs = (_number(standing.spent), _number(standing.bytes))
+            row = (standing.method, standing.interval, _number(standing.steps), *costs)
+            lines.append(f"| {' | '.join(row)} | {_knobs(standing.knobs)} |")
+        lines.append("")
+    return lines
+
+
+def _knobs(knobs: dict[str, float]) -> str:
+    return ", ".join(f"{path.split('.')[1]} = {value:.3g}" for path, value in knobs.items())
 
 
 def _rows(by_scenario: dict[str, list[Standing]], what: str) -> list[str]:
@@ -144,5 +175,8 @@ def _shown(standing: Standing, what: str) -> str:
     if what == "text":
         first = standing.behind.mean == 1.0 and standing.reached == standing.seeds
         return f"**{standing.text}**" if first else standing.text
-    value = getattr(standing, what)
+    return _number(getattr(standing, what))
+
+
+def _number(value: float) -> str:
     return "–" if not math.isfinite(value) else f"{value:.2g}" if value < 9.95 else f"{value:.0f}"

@@ -1,0 +1,86 @@
+"""What a plan says of memory, of exchanges, and of what nobody can undercut."""
+
+import numpy as np
+import pytest
+
+from flanp import Method, compare
+from flanp.data import Synthetic
+from flanp.forecast import best_m, memory_time
+from flanp.network import Exchange, Lines, Phones
+from flanp.participation import Nimble
+from flanp.planning import plan
+from flanp.problems import LinearRegression
+from flanp.solvers import Memory
+from flanp.speeds import Devices, Exponential, Homogeneous, Measured, Uniform
+from flanp.work import Equal
+
+
+@pytest.mark.parametrize("speeds", [Exponential(), Uniform()])
+def test_the_plan_predicts_memory(speeds):
+    """The league's problem, at a step size near the longest: within a quarter."""
+    method = Method(Memory(1.41), Nimble(), work=Equal(tau=1))
+    times = compare(
+        LinearRegression(), Synthetic(), {"memory": method}, speeds, seeds=6,
+        target="statistical accuracy", progress=False,
+    ).times("memory")  # fmt: skip
+    predicted = plan(speeds, clients=100, samples=100, kappa=20, start=0.3, step=1.41)
+    assert predicted.memory_time == pytest.approx(np.exp(np.log(times).mean()), rel=0.25)
+    assert predicted.memory_k == 5
+
+
+def test_it_takes_no_less_than_its_rounds_nor_than_reports_from_most():
+    steps = np.array([1.0] * 50 + [1000.0] * 50)
+    assert memory_time(1.0, steps, 1e4, 20.0, 0.3, 1.0) > 1000.0
+    assert memory_time(1.0, np.ones(9), 1e4, 20.0, 0.3, 1.0) < 100.0
+    near, far = (memory_time(1.0, steps, 1e4, 20.0, start, 1.0) for start in (0.1, 10.0))
+    assert near <= far
+
+
+def test_exchanges_count_in_every_round():
+    free = plan(Uniform(), 40, 100, tau=1)
+    dear = plan(Uniform(), 40, 100, tau=1, network=Lines(1e12, 1e12, latency=150.0))
+    for a, b in zip(free.stages, dear.stages, strict=True):
+        assert b.rounds == a.rounds
+        assert b.time == pytest.approx(a.time + 300.0 * a.rounds)
+    assert dear.bound == pytest.approx(free.bound + 300.0)
+    assert dear.speed_up < free.speed_up
+
+
+def test_where_exchanges_cost_much_rounds_have_more_steps():
+    assert plan(Uniform(), 40, 100).tau == 1
+    dear = plan(Uniform(), 40, 100, network=Exchange(10.0))
+    assert dear.tau > 3
+    assert dear.full_rounds < plan(Uniform(), 40, 100).full_rounds
+    bytes_count = plan(Homogeneous(), 4, 100, network=Lines(8.0, 8.0, 0.0), megabytes=1e-3)
+    assert bytes_count.bound == pytest.approx(
+        1.0 + 2.0
+    )  # a kilobyte each way at a kilobyte a second
+
+
+def test_phones_are_ranked_by_what_a_round_takes_them():
+    result = plan(Devices(), 50, 100, network=Phones(), megabytes=5.0)
+    times = [stage.T for stage in result.stages]
+    assert times == sorted(times)
+    assert result.bound > plan(Devices(), 50, 100).bound
+
+
+def test_the_bound_is_the_slowest_clients_step():
+    assert plan(Measured((1.0, 2.0, 7.0)), 3, 100).bound == 7.0
+
+
+def test_the_best_m_grows_with_the_accuracy_that_is_asked_for():
+    T = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
+    found = [best_m(T, noise) for noise in (0.01, 1.0, 10.0, 1e4)]
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (1, 5)
+
+    def time(m, noise):
+        return (1 + noise / m) / np.mean(1 / T[:m])
+
+    for noise in (0.1, 1.0, 3.0, 30.0):
+        assert best_m(T[::-1], noise) == 1 + np.argmin([time(m, noise) for m in range(1, 6)])
+
+
+def test_words_of_the_verdict():
+    assert "nor is a memory" in plan(Homogeneous(), 10, 100).verdict()
+    assert "quickest: 5 clients and a memory" in plan(Exponential(), 100, 100).verdict()
