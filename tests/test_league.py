@@ -2,8 +2,13 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from flanp.checks import BadInput
@@ -53,6 +58,23 @@ def test_a_refused_cell_is_a_dash():
     refused = {k: v for k, v in cell("refused", []).items() if k not in ("results", "knobs")}
     assert standings([refused, cell("first", [1.0, 1.0])], 0)[1].text == "–"
     assert "| refused | – |" in markdown([refused, cell("first", [1.0, 1.0])])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no parents to lose")
+def test_a_killed_league_leaves_no_workers_behind(tmp_path):
+    command = [sys.executable, "-m", "flanp", "league", "--quick", "--out", str(tmp_path / "l")]
+    league = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    mother = psutil.Process(league.pid)
+    end = time.monotonic() + 60
+    while time.monotonic() < end and len(mother.children()) < 3:  # two workers and a tracker
+        time.sleep(0.2)
+    time.sleep(2)
+    workers = mother.children(recursive=True)
+    league.kill()
+    league.wait()
+    gone, alive = psutil.wait_procs(workers, timeout=20)
+    assert gone
+    assert not alive
 
 
 def test_every_method_is_tuned_by_its_step_size_at_least():

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from flanp.comparison import Comparison
 from flanp.history import History
-from flanp.league.table import matrix
+from flanp.league.table import by_rank, matrix
 from flanp.planning import Plan
 from flanp.tuning import Tuned
 
@@ -76,8 +76,7 @@ def print_league(console: Console, cells: Sequence[dict[str, Any]]) -> None:
         table.add_column("")
         for scenario in by_scenario:
             table.add_column(scenario, justify="right")
-        names = dict.fromkeys(s.method for some in by_scenario.values() for s in some)
-        for name in names:
+        for name in by_rank(by_scenario):
             found = [
                 next((s.text for s in some if s.method == name), "")
                 for some in by_scenario.values()

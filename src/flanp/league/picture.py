@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flanp.league.table import Standing, matrix
+from flanp.league.table import Standing, by_rank, matrix
 from flanp.plots import write_figure
 
 
@@ -25,7 +25,7 @@ def draw(cells: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
 def _one(title: str, by_scenario: dict[str, list[Standing]], path: Path) -> None:
     from matplotlib.figure import Figure
 
-    names = _by_rank(by_scenario)
+    names = by_rank(by_scenario)
     values = np.full((len(names), len(by_scenario)), np.nan)
     figure = Figure(figsize=(2.6 + 0.95 * len(by_scenario), 1.4 + 0.3 * len(names)))
     axes = figure.add_subplot()
@@ -45,14 +45,3 @@ def _one(title: str, by_scenario: dict[str, list[Standing]], path: Path) -> None
     axes.set_title(f"{title}\n(multiples of the first's; – is not reached)", size=10)
     figure.tight_layout()
     write_figure(figure, path)
-
-
-def _by_rank(by_scenario: dict[str, list[Standing]]) -> list[str]:
-    """Return the methods, those that are ahead in most scenarios first."""
-    behind: dict[str, list[float]] = {}
-    for table in by_scenario.values():
-        for standing in table:
-            value = math.log(standing.behind.mean) if standing.reached else 5.0
-            missed = 1 - standing.reached / standing.seeds if standing.seeds else 1.0
-            behind.setdefault(standing.method, []).append(value + 5 * missed)
-    return sorted(behind, key=lambda name: float(np.mean(behind[name])))

@@ -3,6 +3,8 @@
 import json
 import multiprocessing
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
@@ -20,6 +22,8 @@ from flanp.league.scenarios import QUICK_SCENARIOS, SCENARIOS, SETTINGS, Scenari
 Cell = dict[str, Any]
 RULES = 3
 """Counts the ways in which cells were played: one of an earlier way is played again."""
+ORPHAN_SECONDS = 2.0
+"""How often a worker looks whether its parent is still there."""
 
 
 class Pairing(NamedTuple):
@@ -100,7 +104,8 @@ def _on_cores(workers: int) -> Runner:
         cores = context.Queue()
         for core in _cores()[:workers] * -(-workers // len(_cores())):
             cores.put(core)
-        pool = ProcessPoolExecutor(workers, context, initializer=_settle, initargs=(cores,))
+        settled = {"initializer": _settle, "initargs": (cores, os.getpid())}
+        pool = ProcessPoolExecutor(workers, context, **settled)
         futures = {pool.submit(play, *pairing): pairing for pairing in todo}
         try:
             for future in as_completed(futures):
@@ -139,11 +144,19 @@ def _over_ray(address: str) -> Runner:
     return run
 
 
-def _settle(cores: Any) -> None:
-    """Keep a worker on one core, so that two do not share the two."""
+def _settle(cores: Any, parent: int) -> None:
+    """Keep a worker on one core, so that two do not share the two, and end it with its parent."""
     core = cores.get()
     with suppress(AttributeError, OSError):
         os.sched_setaffinity(0, {core})
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent was killed: what it does would be lost."""
+    while os.getppid() == parent:
+        time.sleep(ORPHAN_SECONDS)
+    os._exit(1)
 
 
 def _cores() -> list[int]:

@@ -118,6 +118,17 @@ def matrix(cells: Sequence[Cell]) -> list[tuple[str, str, dict[str, list[Standin
     return found
 
 
+def by_rank(by_scenario: dict[str, list[Standing]]) -> list[str]:
+    """Return the methods, those that are ahead in most scenarios first."""
+    behind: dict[str, list[float]] = {}
+    for table in by_scenario.values():
+        for standing in table:
+            value = math.log(standing.behind.mean) if standing.reached else 5.0
+            missed = 1 - standing.reached / standing.seeds if standing.seeds else 1.0
+            behind.setdefault(standing.method, []).append(value + 5 * missed)
+    return sorted(behind, key=lambda name: float(np.mean(behind[name])))
+
+
 def markdown(cells: Sequence[Cell]) -> str:
     """Return the matrices of time, client-seconds and bytes as a document."""
     lines: list[str] = []
@@ -157,7 +168,7 @@ def _knobs(knobs: dict[str, float]) -> str:
 
 
 def _rows(by_scenario: dict[str, list[Standing]], what: str) -> list[str]:
-    names = dict.fromkeys(s.method for table in by_scenario.values() for s in table)
+    names = by_rank(by_scenario)
     lines = [
         "| | " + " | ".join(by_scenario) + " |",
         "|---" * (len(by_scenario) + 1) + "|",
