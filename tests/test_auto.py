@@ -115,12 +115,18 @@ def test_a_configuration_chooses_by_a_word(tmp_path):
     (chosen,) = config(tmp_path, TEXT, "method=auto").methods.values()
     assert chosen == expected
     methods = config(tmp_path, TEXT + '[methods.A]\nmethod = "auto"\n[methods.B]\n').methods
+    step = config(tmp_path, TEXT + '[methods.A]\nmethod = "auto"\nsolver.eta = 0.1\n').methods
+    assert step["A"] == auto(0.1, batch=5)
+    with pytest.raises(BadInput, match="beside .methods. it would make the same of all"):
+        config(tmp_path, TEXT + "[methods.A]\n[methods.B]\n", "method=auto")
     assert methods["A"] == expected
     assert methods["B"].solver == FedGATE(0.3)
     own = '[methods.A]\nmethod = "auto"\nwork = { name = "Equal", tau = 2 }\n'
     method = config(tmp_path, TEXT + own).methods["A"]
     assert (method.solver, method.work) == (Memory(0.3), Equal(tau=2, batch=5))
     without = TEXT.replace("batch = 5\n", "")
+    batch = '[methods.A]\nmethod = "auto"\nwork.batch = 9\n'
+    assert config(tmp_path, without + batch).methods["A"] == auto(0.3, batch=9)
     (chosen,) = config(tmp_path, without, "method=auto").methods.values()
     assert chosen == auto(0.3)
 

@@ -64,6 +64,24 @@ def test_phones_are_ranked_by_what_a_round_takes_them():
     assert result.bound > plan(Devices(), 50, 100).bound
 
 
+def test_the_bound_is_that_of_one_client_where_links_differ():
+    """Not the slowest step of one and the slowest exchange of another."""
+    speeds, links, weight = Exponential(rate=1 / 60), Phones(), 5_000_000
+    bound = plan(speeds, 100, 100, network=links, megabytes=5.0).bound
+    rng, longest, ids = np.random.default_rng(0), [], [str(i) for i in range(100)]
+    for _ in range(400):
+        exchange = sum(links.links(ids, rng, 1.0).seconds(0.0, weight, weight))
+        longest.append((rng.exponential(60, 100) + exchange).max())
+    assert bound == pytest.approx(np.mean(longest), rel=0.05)
+
+
+@pytest.mark.parametrize("N", [500, 5000, 100_000])
+def test_the_median_step_is_that_of_all_clients(N):
+    result = plan(Exponential(), N, 100, tau=1, network=Exchange(10.0))
+    free = plan(Exponential(), N, 100, tau=1)
+    assert result.bound - free.bound == pytest.approx(10 * np.log(2), rel=0.02)
+
+
 def test_the_bound_is_the_slowest_clients_step():
     assert plan(Measured((1.0, 2.0, 7.0)), 3, 100).bound == 7.0
 
@@ -82,5 +100,6 @@ def test_the_best_m_grows_with_the_accuracy_that_is_asked_for():
 
 
 def test_words_of_the_verdict():
-    assert "nor is a memory" in plan(Homogeneous(), 10, 100).verdict()
+    words = plan(Homogeneous(), 10, 100).verdict()
+    assert "a memory of absent clients (method = auto) is not worth it" in words
     assert "quickest: 5 clients and a memory" in plan(Exponential(), 100, 100).verdict()

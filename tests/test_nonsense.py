@@ -115,7 +115,7 @@ def test_policies_that_return_nonsense(policy, message):
 class Odd(flanp.work.Work):
     answer: object = None
 
-    def steps(self, T, s):
+    def steps(self, T, s, exchange):
         return self.answer
 
 

@@ -17,22 +17,25 @@ MOST_LINKED = 10**6
 
 
 class Draws(NamedTuple):
-    """Some clients in the order of their speeds, in many draws."""
+    """Clients in the order of their speeds, in many draws."""
 
     n: np.ndarray
-    """Which ones: the n-th of all."""
+    """Which of them are of interest: the n-th of all."""
     T: np.ndarray
-    """(clients, draws): seconds per step."""
+    """(clients, draws): seconds per step of these or, where links differ, of all clients."""
     exchange: np.ndarray
-    """Seconds of an exchange, of the same shape or one for all."""
+    """Seconds of an exchange: of the same shape, or one number for all."""
 
     def seconds(self, tau: float) -> np.ndarray:
         """Return the seconds of rounds of tau steps with the n fastest, for each n."""
-        return tau * self.T + self.exchange
+        each = tau * self.T + self.exchange
+        if len(each) == len(self.n):
+            return each
+        return np.asarray(np.maximum.accumulate(each, axis=0)[self.n - 1])
 
     def steps(self, n: int) -> float:
         """Return how many local steps rounds with the n fastest had better have."""
-        i = int(np.searchsorted(self.n, n))
+        i = int(np.searchsorted(self.n, n)) if len(self.T) == len(self.n) else n - 1
         T, exchange = self.T[i], np.broadcast_to(self.exchange, self.T.shape)[i]
         return float(Balanced(tau=1).steps(T, np.ones(len(T)), exchange)[0])
 
@@ -48,27 +51,24 @@ def drawn(
 ) -> Draws:
     """Return draws of the n-th fastest of N clients, for each n of `sizes`.
 
-    Where links differ, clients are in the order of what a step and an exchange take them, and
-    what is returned of the n-th is the longest of the n fastest.
+    Where links differ, clients are in the order of what a step and an exchange take them.
     """
     rng, weight = generator(seed, Stream.SPEEDS), int(1e6 * megabytes)
     times = samples if speeds.per_sample else 1
     T = _slowest(speeds, N, sizes, rng) * times
-    median = float(np.median(T))
-    ids = [str(i) for i in range(2)]
-    two = _exchange(network.links(ids, generator(seed, Stream.NETWORK), median), weight, 2)
+    median = float(T[np.abs(sizes - (N + 1) / 2).argmin()].mean())
+    two = _exchange(network.links(["0", "1"], generator(seed, Stream.NETWORK), median), weight, 2)
     if two[0] == two[1]:
         return Draws(sizes, T, np.full((1, 1), two[0]))
     require(N <= MOST_LINKED, "clients", N, f"at most {MOST_LINKED:,} where links differ")
-    ids, Ts, exchanges = [str(i) for i in range(N)], [], []
+    ids, of_all = [str(i) for i in range(N)], []
     for i in range(min(DRAWS, max(4, 400_000 // N))):
         own = seconds_from(speeds.draw, (N,), ids, generator(seed, Stream.SPEEDS, i)) * times
         links = network.links(ids, generator(seed, Stream.NETWORK, i), float(np.median(own)))
-        takes = _exchange(links, weight, N)
-        order = np.argsort(own + takes, kind="stable")
-        Ts.append(np.maximum.accumulate(own[order])[sizes - 1])
-        exchanges.append(np.maximum.accumulate(takes[order])[sizes - 1])
-    return Draws(sizes, np.stack(Ts, axis=1), np.stack(exchanges, axis=1))
+        both = np.stack([own, _exchange(links, weight, N)])
+        of_all.append(both[:, np.argsort(both.sum(axis=0), kind="stable")])
+    T, exchange = np.stack(of_all, axis=-1)
+    return Draws(sizes, T, exchange)
 
 
 def _exchange(links: Links | None, weight: int, N: int) -> np.ndarray:

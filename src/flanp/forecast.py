@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 GRID = 400
-"""Times at which a forecast is looked at: it is found to 2%."""
+"""Times at which a forecast is looked at: it is found to some 4%."""
 LONGEST = 1e5
 """The longest time that is forecast, in steps of the slowest client."""
 
@@ -23,12 +23,14 @@ def memory_time(
 
     The risk is that of `planning.expected_rounds`, with noise variance 1. After r rounds the
     squared gradient is G = sum_j lambda_j^2 a_j exp(-2 step lambda_j r), and the excess loss
-    E(r) = sum_j lambda_j a_j exp(-2 step lambda_j r) / 2. Client j last began to work t_j ago and
-    its difference belongs to the model of that time: with s samples its Hessian differs from the
-    risk's such that the difference is off by 2 E(t_j) tr(H) / s, in square and on average, and by
-    (1 + 2 E(r)) tr(H) / s if it was never heard. N clients add up to
+    E(r) = sum_j lambda_j a_j exp(-2 step lambda_j r) / 2. What client j last reported it had begun
+    at time t_j, and its difference belongs to the model of that time: with s_j samples its Hessian
+    differs from the risk's such that the difference is off by 2 E(t_j) tr(H) / s_j, in square and
+    on average. With s samples in all they add up to
 
-        G + tr(H) / (N s) mean_j(...) <= 2 mu V_Ns.
+        G + tr(H) / s mean_j(2 E(t_j)) <= 2 mu c / s,
+
+    not before each client was heard.
 
     Args:
         round_: seconds of a round of the fastest.
@@ -58,8 +60,8 @@ def memory_time(
         times = round_ * np.exp(np.linspace(0, np.log(longest) - np.log(round_), GRID))
         for at in times:
             reports = np.floor(at / steps)
-            off = np.where(reports < 1, 1 + left(at, 1), left((reports - 1) * steps, 1))
-            if left(at, 2) + trace / s * off.mean() <= allowed:
+            off = left(np.maximum(reports - 1, 0) * steps, 1)
+            if at >= steps.max() and left(at, 2) + trace / s * off.mean() <= allowed:
                 return float(at)
     return math.inf
 

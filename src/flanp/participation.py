@@ -234,9 +234,9 @@ class FastestK(Participation):
 class Nimble(Participation):
     """The fastest clients, and all who are nearly as fast: for solvers that remember the others.
 
-    At least k = roots sqrt(N) of them, and whoever's step and exchange both take no longer than
-    `slack` times those of the k: where all are alike, everyone. Who is fast is seen anew in each
-    round.
+    At least k = roots sqrt(N) of them, and whoever would not lengthen their rounds by more than
+    `slack`, however many steps these have: where all are alike, everyone. Who is fast is seen anew
+    in each round.
 
     >>> Nimble().stages(100)
     [5]
@@ -257,8 +257,8 @@ class Nimble(Participation):
         """Return the n fastest, and those who are nearly as fast as the n-th."""
         now = known.ranking[np.argsort(known.seconds[known.ranking], kind="stable")]
         T, exchange = known.T[now], known.exchange[now]
-        longest = self.slack * T[:n].max(), self.slack * exchange[:n].max()
-        alike = (longest[0] >= T) & (longest[1] >= exchange)
+        step, more = T[:n].max(), (self.slack - 1) * (T[:n].max() + exchange[:n].max())
+        alike = (self.slack * step >= T) & (exchange[:n].max() + more >= exchange)
         alike[:n] = True
         return now[alike]
 

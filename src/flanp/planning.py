@@ -82,7 +82,7 @@ class Plan:
     def _on_memory(self) -> str:
         gain = self.full_time / self.memory_time
         if gain < WORTH:
-            return "nor is a memory of absent clients (method = auto)"
+            return "a memory of absent clients (method = auto) is not worth it"
         quickest = gain > max(self.speed_up, self.best_speed_up)
         words = "quickest" if quickest else "in between"
         return (

@@ -159,5 +159,7 @@ class Balanced(Work):
     def steps(self, T: np.ndarray, s: np.ndarray, exchange: np.ndarray = NONE) -> np.ndarray:
         """Return the same multiple of tau for everyone."""
         E, T_median = (float(np.median(a)) if len(a) else 0.0 for a in (exchange, T))
-        ratio = E / T_median if math.isfinite(E) and 0 < T_median < math.inf else 0.0
-        return self.base(s) * min(1 + 2 * round(self.roots * math.sqrt(ratio) / 2), self.most)
+        ratio = E / max(T_median, E / MOST_STEPS) if 0 < E < math.inf > T_median else 0.0
+        times = min(1 + 2 * round(self.roots * math.sqrt(ratio) / 2), self.most)
+        base = self.base(s)
+        return base * max(1, min(times, MOST_STEPS // int(base.max(initial=1))))

@@ -140,6 +140,65 @@ def test_whoever_never_answers_is_given_up():
     assert 60 <= run.history.rows[-1].time < 80
 
 
+def ends(**options):
+    run, _ = run_of(stop=GradientNoise(theta=1e6), rounds=150, timeout=60.0, **options)
+    return str(run.history.ended), run.history.rows[-1].time
+
+
+def test_a_node_that_always_fails_does_not_keep_a_run_from_its_end():
+    def fail(grid, round_):
+        node_of(grid, 4).faults.append("crash")
+
+    ended, _ = ends(watch=fail)
+    assert ended == "accuracy reached"
+
+
+def test_a_node_that_leaves_before_it_was_heard_does_not_either():
+    def leave(grid, round_):
+        node_of(grid, 3).online = round_ < 2
+
+    ended, time = ends(watch=leave)
+    assert ended == "accuracy reached"
+    assert time < max(T)
+
+
+def test_a_node_that_comes_back_under_another_id_counts_once():
+    """The slowest is still waited for."""
+
+    def change(grid, round_):
+        if round_ == 2:
+            node = grid.nodes.pop(node_of(grid, 0).id)
+            node.id += 1000
+            grid.nodes[node.id] = node
+            grid.T[node.id] = T[0]
+
+    ended, time = ends(watch=change)
+    assert ended == "accuracy reached"
+    assert time >= max(T)
+
+
+def test_a_node_whose_message_is_lost_is_asked_again():
+    def lose(grid, round_):
+        if round_ == 1:
+            node_of(grid, 4).faults.append("silent")
+        asked.append([id_ for id_, _ in grid.log].count(node_of(grid, 4).id))
+
+    asked = []
+    run_of(rounds=100, watch=lose, timeout=30.0)
+    assert asked[-1] > 10
+
+
+def test_an_absurd_message_from_an_absent_node_is_dropped():
+    def lie(grid, round_):
+        if round_ == 6:
+            node_of(grid, 4).faults.append(send(m=[1e12] * 3))
+
+    run, result = run_of(rounds=60, watch=lie)
+    _, honest = run_of(rounds=60)
+    assert run.history.about["counts"]["malformed"] == 1
+    np.testing.assert_allclose(w_of(result), w_of(honest), atol=0.05)
+
+
 def test_who_leaves_does_not_count_any_more():
     def leave(grid, round_):
         node_of(grid, 3).online = round_ < 50

@@ -17,8 +17,12 @@ METHOD = "method"
 def build_methods(tables: dict[str, Any], folder: Path) -> dict[str, Method]:
     """Build the methods: each takes the parts and parameters it lacks from the top level."""
     shared = {key: tables[key] for key in METHOD_PARTS if key in tables}
-    is_auto(tables, "")
     given = tables.get("methods", {None: {}})
+    if is_auto(tables, "") and None not in given:
+        raise BadInput(
+            'method = "auto": beside [methods] it would make the same of all of them. Give it to '
+            'one: [methods."auto"] with method = "auto"'
+        )
     if not isinstance(given, dict) or not given:
         raise BadInput("methods: it must hold a table for each method, such as [methods.FLANP]")
     methods = {}
@@ -33,7 +37,7 @@ def build_methods(tables: dict[str, Any], folder: Path) -> dict[str, Method]:
                 raise BadInput(f"{where}{key}: unknown key{nearest(key, METHOD_PARTS)}")
         shared_parts = shared
         if is_auto(table if METHOD in table else tables, where):
-            table, shared_parts = chosen(shared) | table, shared | {"participation": None}
+            table, shared_parts = chosen(table, shared), shared | {"participation": None}
         if "solver" not in shared | table:
             raise BadInput(
                 f'{where}solver: it is missing; for instance {{name="FedGATE", eta=0.05}}'
@@ -59,15 +63,23 @@ def is_auto(table: dict[str, Any], where: str) -> bool:
     return value == "auto"
 
 
-def chosen(shared: dict[str, Any]) -> dict[str, Any]:
-    """Return the parts of `flanp.auto` as tables, but for what the configuration says of them."""
-    work = shared.get("work")
-    method = auto(1.0, 1 if isinstance(work, dict) and work.get("batch") is not None else None)
-    return {
+def chosen(own: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    """Return the parts of `flanp.auto` as tables, but for what a method's own tables say of them.
+
+    Step size and batch are the configuration's.
+    """
+    works = [part for part in (own.get("work"), shared.get("work")) if isinstance(part, dict)]
+    has_batch = any(part.get("batch") is not None for part in works)
+    method = auto(1.0, 1 if has_batch else None)
+    tables: dict[str, Any] = {
         "solver": {"name": type(method.solver).__name__},
         "participation": described(method.participation),
         "work": {key: v for key, v in described(method.work).items() if key != "batch"},
     }
+    for key, table in own.items():
+        nameless = isinstance(table, dict) and "name" not in table and key in tables
+        tables[key] = tables[key] | table if nameless else table
+    return tables
 
 
 def described(part: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from flanp.flower.remembering import Came, Memories, own_of
 from flanp.flower.replies import UsualNorms
 from flanp.flower.timing import Deadlines
 from flanp.flower.tracking import NO_ROUND, Tracking
-from flanp.flower.wire import EVALUATE, TRAIN, Answer, Profile
+from flanp.flower.wire import EVALUATE, TRAIN, Answer, BadReply, Profile
 from flanp.method import Method
 from flanp.patience import Ends
 from flanp.solvers import Solver
@@ -26,6 +26,8 @@ from flanp.trees import Tree
 
 QUORUM = 0.5
 """Where everyone is waited for, the share that must have answered when patience is at its end."""
+FAILURES = 3
+"""A client that fails so many times in the background is not waited for at the end."""
 MISSES = 2
 """A participant that misses so many rounds in a row is no longer one of those tracked."""
 RETURN_SECONDS, LOOK_SECONDS = 60.0, 2.0
@@ -65,6 +67,8 @@ class Asking:
     _norms: UsualNorms = field(default_factory=UsualNorms)
     came: list[Came] = field(default_factory=list)
     """What clients that take no part have sent and no round has counted yet."""
+    _asked_first: dict[str, float] = field(default_factory=dict)
+    """When each client was first asked to work in the background."""
 
     def hold(
         self, model: ServerModel, planned: Round, measure: bool
@@ -140,7 +144,8 @@ class Asking:
             hurry=not self.clients.race,
         )
         for id_, (profile, took) in replies.items():
-            self.members.introduce(self.members.numbers[id_], profile, took)
+            beside = profile.beside(took, self.clients.first_message)
+            self.members.introduce(self.members.numbers[id_], profile, beside)
 
     def hear_late(self) -> None:
         """Learn how fast clients are from replies that are of no other use."""
@@ -152,29 +157,50 @@ class Asking:
                 profile = self.clients.profile(content, seconds)
                 if sent.type == TRAIN and self.method.solver.remembers_absent:
                     answer = self.clients.read(content, np.zeros(0), False, seconds)
+                    if self._norms.exceeded(answer):
+                        raise BadReply("a message of absurd norm")
                     if answer.first is None:  # several steps lead away from the model
                         self.came.append(Came(self.members.all[i].name, sent.round, answer))
             except Exception as error:  # whatever a node sends must not end the run
                 self.exchange.malformed(sent.node, error)
             else:
-                self.members.introduce(i, profile, seconds)
+                self.members.introduce(i, profile, profile.beside(seconds, sent.type))
 
-    def let_the_absent_work(self, model: ServerModel, round_: Round) -> None:
-        """Send the model to those who take no part and are at leisure, for one step each."""
+    def let_the_absent_work(self, model: ServerModel, round_: Round) -> int:
+        """Send the model to those who take no part and are at leisure, for one step each.
+
+        Whoever takes longer than any round may is asked anew. Return how many were asked.
+        """
+        now = self.exchange.time.now()
+        if len(round_.background):
+            self.exchange.forget(TRAIN, before=now - self.deadlines.longest)
         free = self.members.without(round_.background.tolist(), self.exchange.owing())
         free = [i for i in free if i in self.members.online]
         if not free:
-            return
+            return 0
         alone = round_._replace(active=np.array(free, int), tau=np.ones(len(free), int))
         tasks = self._tasks(model, alone, measure=False)
+        for i in free:
+            self._asked_first.setdefault(self.members.all[i].name, now)
         self.exchange.counts["background tasks"] += len(free)
         self.exchange.send(tasks, TRAIN, round_.number)
+        return len(free)
 
-    def given_up(self) -> set[str]:
-        """Return the clients whose work in the background takes longer than any round may."""
+    def awaited(self, heard: set[str]) -> set[str]:
+        """Return the clients that are there and of whom the server has yet to hear.
+
+        Those are not waited for who have failed again and again, or for longer than a round may
+        take.
+        """
         began = self.exchange.time.now() - self.deadlines.longest
-        late = [node for node, at in self.exchange.since(TRAIN).items() if at < began]
-        return {self.members.all[self.members.numbers[node]].name for node in late}
+        there = [self.members.all[i] for i in self.members.present]
+        return {
+            member.name
+            for member in there
+            if member.name not in heard
+            and self.exchange.failures[member.id] < FAILURES
+            and self._asked_first.get(member.name, began) >= began
+        }
 
     def stop_tracking_the_missing(self) -> None:
         """Restart tracking where clients that have a state have missed too many rounds."""

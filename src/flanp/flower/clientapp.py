@@ -25,6 +25,7 @@ from flanp.flower.wire import (
     BUSY,
     CLIENT,
     MEAN,
+    PROBE_STEPS,
     SAMPLES,
     SECONDS,
     SERVER,
@@ -40,8 +41,6 @@ from flanp.solvers.training import Posted
 from flanp.streams import NOISE
 from flanp.trees import Tree, leaves, rebuild
 
-PROBE_STEPS = 3
-"""Local steps that a probe of the speed takes; the first, which may compile, is not timed."""
 STATE, NUMBERS = "flanp", "flanp.numbers"
 
 

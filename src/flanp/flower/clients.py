@@ -80,7 +80,7 @@ class PlainClients:
     def profile(self, content: RecordDict, seconds: float) -> Profile:
         """Return its samples and how long it took, if the model is sound."""
         answer = read_model(content, self.names, self.weight, 0.0, seconds)
-        return Profile(answer.s, answer.seconds)
+        return Profile(answer.s, answer.seconds, busy=answer.seconds)
 
     def tasks(
         self,

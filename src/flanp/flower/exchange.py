@@ -53,6 +53,8 @@ class Exchange:
     time: Time = field(default_factory=WallTime)
     counts: Counter[str] = field(default_factory=Counter)
     """How many exchanges there were, and how many replies were late, failed, malformed, lost."""
+    failures: Counter[int] = field(default_factory=Counter)
+    """How many times each node has failed at what nobody waited for."""
     complaint: str = ""
     """What was wrong with the last reply that was dropped."""
     _came_late: list[Late] = field(default_factory=list)
@@ -87,9 +89,15 @@ class Exchange:
         """Return the rounds that somebody still works for."""
         return {sent.round for sent in self._late.values()}
 
-    def since(self, message_type: str) -> dict[int, float]:
-        """Return when those who have not answered were sent a message of some type."""
-        return {sent.node: sent.at for sent in self._late.values() if sent.type == message_type}
+    def working_for(self, round_: int) -> list[int]:
+        """Return the nodes that still work for a round."""
+        return [sent.node for sent in self._late.values() if sent.round == round_]
+
+    def forget(self, message_type: str, before: float) -> None:
+        """Expect no answer any more to messages of some type that were sent before some time."""
+        for id_, sent in [*self._late.items()]:
+            if sent.type == message_type and sent.at < before:
+                del self._late[id_]
 
     def send(self, contents: Mapping[int, RecordDict], message_type: str, round_: int) -> None:
         """Send messages whose replies nobody waits for; `late` returns them."""
@@ -213,7 +221,9 @@ class Exchange:
                 if all(sent.node != other.node for other in self._late.values()):
                     self._resting.pop(sent.node, None)
                     self._outrun.discard(sent.node)
-                if not reply.has_error():
+                if reply.has_error():
+                    self.failures[sent.node] += 1
+                else:
                     late = Late(sent, reply.content, self.time.now() - sent.at)
                     self._came_late.append(late)
         return in_time

@@ -98,15 +98,14 @@ class Fleet:
                 "this stage rule looks at all clients in each round, the slow ones too: "
                 "use GradientNoise, Halving or StatisticalAccuracy"
             )
-        began, before = self._now(), self.asking.exchange.counts["background tasks"]
-        self.asking.let_the_absent_work(model, round_)
+        began = self._now()
+        beside = self.asking.let_the_absent_work(model, round_)
         held, answers = self.asking.hold(model, round_, measure=Look.ACTIVE in look)
         self.asking.hear_late()
         self._unbilled += self._now() - began
         seconds = self._unbilled
         told = self.solver.tell(self.asking.server_state(model))
         each = model.w.nbytes + sum(a.nbytes for a in leaves(as_arrays(told)).values())
-        asked = len(held.active) + self.asking.exchange.counts["background tasks"] - before
         sent = [*answers.values(), *(came.answer for came in self.asking.came)]
         return Reply(
             round=held,
@@ -115,7 +114,7 @@ class Fleet:
             spent=self._spent(held, answers, seconds),
             seen=self._seen(model, told, answers),
             sent=sum(answer.sent for answer in sent),
-            received=each * asked,
+            received=each * (len(held.active) + beside),
             heard=self.members.heard(),
             content=answers,
         )
@@ -222,7 +221,10 @@ class Fleet:
         solver, asking, w = self.solver, self.asking, model.w
         told = solver.tell(asking.server_state(model))
         by_name = {self.members.all[i].name: answer for i, answer in answers.items()}
-        memories = after_round(solver, model.memories, number, told, by_name, m, step, w)
+        at_work = [self.members.numbers[id_] for id_ in asking.exchange.working_for(number)]
+        awaited = [self.members.all[i].name for i in at_work]
+        awaited += [came.client for came in asking.came if came.round == number]
+        memories = after_round(solver, model.memories, number, told, by_name, awaited, m, step, w)
         memories = after_messages(solver, memories, asking.came, w)
         asking.came = []
         there = [self.members.all[i] for i in self.members.present]
@@ -243,11 +245,14 @@ class Fleet:
         of_active = measurement([*answers.values()], drifts)
         if of_active is None:
             return Seen()
-        heard = {*clients, *names, *self.asking.given_up()}
-        counted = [member for member in self.members.all if member.name in heard]
-        samples = sum(member.s for member in counted)
+        heard = {*clients, *names}
+        there = {self.members.all[i].name: self.members.all[i].s for i in self.members.present}
+        samples = max(of_active.samples, sum(s for name, s in there.items() if name in heard))
         noise = of_active.noise * of_active.samples / samples
-        return Seen(of_active._replace(clients=len(counted), samples=samples, noise=noise))
+        # All but those who must still be heard: whoever has left is not waited for.
+        known = {member.name for member in self.members.all}
+        counted = len(known) - len(self.asking.awaited(heard))
+        return Seen(of_active._replace(clients=counted, samples=samples, noise=noise))
 
     def _spent(self, held: Round, answers: dict[int, Answer], seconds: float) -> Spent:
         """Say where the participants' seconds went, as far as their replies tell."""

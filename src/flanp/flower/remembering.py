@@ -66,11 +66,15 @@ def after_round(
     number: int,
     told: Tree,
     answers: Mapping[str, Answer],
+    awaited: Iterable[str],
     m: np.ndarray,
     step: Step,
     w: np.ndarray,
 ) -> Memories:
-    """Return the memories after a round with those who took part in it."""
+    """Return the memories after a round with those who took part in it.
+
+    `awaited` are those whose messages of this round are still to be counted.
+    """
     p = shares([*answers.values()])
     firsts = [answer.m if answer.first is None else answer.first for answer in answers.values()]
     m_1 = np.asarray(sum(p_i * first.astype(float) for p_i, first in zip(p, firsts, strict=True)))
@@ -79,6 +83,8 @@ def after_round(
         name: Known(_stepped(solver, past, name, answer.m, m, w), number)
         for name, answer in answers.items()
     }
+    sent = {name: memories.clients[name] for name in awaited if name in memories.clients}
+    past = past._replace(clients=sent)
     return memories._replace(
         clients={**memories.clients, **new}, past={**memories.past, number: past}
     )

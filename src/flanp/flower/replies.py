@@ -91,6 +91,11 @@ class UsualNorms:
 
     latest: deque[float] = field(default_factory=lambda: deque(maxlen=20))
 
+    def exceeded(self, answer: Answer) -> bool:
+        """Whether a single message is absurdly long beside the latest ones."""
+        norm = float(np.linalg.norm(answer.m.astype(float)))
+        return len(self.latest) > 2 and norm > ABSURD * max(self.latest) > 0
+
     def absurd(self, answers: dict[int, Answer]) -> dict[int, float]:
         """Return the norms of the messages that are absurdly long, by client."""
         norms = {i: float(np.linalg.norm(a.m.astype(float))) for i, a in answers.items()}

@@ -15,6 +15,8 @@ from flanp.trees import Tree, leaves
 SERVER, MEAN, CLIENT = "server", "mean", "client"
 TRAIN, EVALUATE, PROFILE = "train", "evaluate", "query.profile"
 FIRST = "first"
+PROBE_STEPS = 3
+"""Local steps that a probe of the speed takes; the first, which may compile, is not timed."""
 SAMPLES, SECONDS, BUSY = "num-examples", "seconds-per-step", "seconds-busy"
 
 
@@ -73,6 +75,13 @@ class Profile(NamedTuple):
     seconds: float
     """Seconds per local step."""
     name: str | None = None
+    busy: float = 0.0
+    """Seconds that it worked, as far as it says so."""
+
+    def beside(self, seconds: float, message_type: str) -> float:
+        """Return what a reply that came after so many seconds took beside local steps."""
+        work = PROBE_STEPS * self.seconds if message_type == PROFILE else self.busy
+        return max(0.0, seconds - work)
 
 
 class BadReply(ValueError):
@@ -155,7 +164,8 @@ def read_profile(content: RecordDict) -> Profile:
     """Return what a client's reply, to a probe or a task, says of it."""
     metrics = _only(content, MetricRecord)
     name = str(int(number(metrics, "client", None))) if "client" in metrics else None
-    return Profile(positive(metrics, SAMPLES), seconds_per_step(content, None), name)
+    busy = number(metrics, BUSY, 0.0)
+    return Profile(positive(metrics, SAMPLES), seconds_per_step(content, None), name, busy)
 
 
 def read_metrics(content: RecordDict, weight: str) -> MetricRecord:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,8 +105,8 @@ def _on_cores(workers: int) -> Runner:
         cores = context.Queue()
         for core in _cores()[:workers] * -(-workers // len(_cores())):
             cores.put(core)
-        settled = {"initializer": _settle, "initargs": (cores, os.getpid())}
-        pool = ProcessPoolExecutor(workers, context, **settled)
+        settling = partial(_settle, parent=os.getpid())
+        pool = ProcessPoolExecutor(workers, context, settling, (cores,))
         futures = {pool.submit(play, *pairing): pairing for pairing in todo}
         try:
             for future in as_completed(futures):
