@@ -18,7 +18,7 @@ from flanp.tuning import tune as tune_one
 
 GAIN, STALLED = 0.05, 2.0
 """What a run must gain, and by what factor of its time, to be gone on with."""
-RECORDS, ROUNDS = 15, 5.0
+RECORDS, ROUNDS = 20, 10.0
 """How many records, and rounds of the slowest client, a run has in any case."""
 
 

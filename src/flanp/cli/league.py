@@ -18,6 +18,9 @@ def league(
     method: Annotated[
         Names, typer.Option(help="One of the methods; may be repeated. All, if left out.")
     ] = None,
+    problem: Annotated[
+        Names, typer.Option(help="convex or network; may be repeated. Both, if left out.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small league, in minutes.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the results.")] = None,
     workers: Annotated[
@@ -38,7 +41,7 @@ def league(
     from flanp.progress import Progress
     from flanp.report import print_league
 
-    chosen = pairings(scenario or (), method or (), quick)
+    chosen = pairings(scenario or (), method or (), quick, problem or ())
     folder = out or Path("runs") / ("league-quick" if quick else "league")
     make_folder(folder)
     cells = {pairing.path: played(folder, pairing) for pairing in chosen}

@@ -2,6 +2,7 @@
 
 import math
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 
 from flanp.checks import BadInput
 from flanp.data import FederatedData
+from flanp.divergence import Diverged
 from flanp.history import History
 from flanp.league.entries import entries
 from flanp.league.scenarios import MODEL_BYTES, Scenario, Setting
@@ -77,7 +79,8 @@ def play(setting: Setting, scenario: Scenario, name: str) -> dict[str, Any]:
         at = facts(setting, scenario, seed)
         limit = setting.horizon * at.slowest
         run_ = held(setting, scenario, tuned.method, seed, limit, tuned.time / FINE)
-        attempt(run_)
+        with suppress(Diverged):  # tuning gives runs up that stand still; these go on to the end
+            run_.to_the_end()
         of_seed = results(setting, scenario, run_.history, seed)
         measured.append([result._asdict() for result in of_seed] + [{"slowest": at.slowest}])
     return cell | {

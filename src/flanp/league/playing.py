@@ -21,7 +21,7 @@ from flanp.league.entries import QUICK, entries
 from flanp.league.scenarios import QUICK_SCENARIOS, SCENARIOS, SETTINGS, Scenario, Setting, quick
 
 Cell = dict[str, Any]
-RULES = 3
+RULES = 4
 """Counts the ways in which cells were played: one of an earlier way is played again."""
 ORPHAN_SECONDS = 2.0
 """How often a worker looks whether its parent is still there."""
@@ -53,21 +53,26 @@ class Pairing(NamedTuple):
 
 
 def pairings(
-    scenarios: Sequence[str] = (), methods: Sequence[str] = (), small: bool = False
+    scenarios: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    small: bool = False,
+    problems: Sequence[str] = (),
 ) -> list[Pairing]:
     """Return the cells of the league: all of them, or those of some scenarios or methods."""
     known = entries(SETTINGS["convex"], 1.0)
-    for name in scenarios:
-        if name not in SCENARIOS:
-            raise BadInput(f"--scenario {name}: unknown{nearest(name, SCENARIOS)}")
-    for name in methods:
-        if name not in known:
-            raise BadInput(f"--method {name}: unknown{nearest(name, known)}")
+    for option, names, there in (
+        ("--scenario", scenarios, SCENARIOS),
+        ("--method", methods, known),
+        ("--problem", problems, SETTINGS),
+    ):
+        for name in names:
+            if name not in there:
+                raise BadInput(f"{option} {name}: unknown{nearest(name, there)}")
     chosen = list(scenarios) or (list(QUICK_SCENARIOS) if small else list(SCENARIOS))
     played = list(methods) or (list(QUICK) if small else list(known))
-    settings = [quick(s) if small else s for s in SETTINGS.values()]
+    settings = [SETTINGS[name] for name in problems or SETTINGS]
     return [
-        Pairing(setting, SCENARIOS[scenario], method)
+        Pairing(quick(setting) if small else setting, SCENARIOS[scenario], method)
         for setting in settings
         for scenario in chosen
         for method in played
