@@ -41,6 +41,7 @@ REQUIRED = {
     "Equal": {"tau": 2},
     "SpeedMatched": {"tau": 2},
     "Partial": {"tau": 2},
+    "Balanced": {"tau": 2},
     "MLP": {"widths": [3]},
     "LogisticRegression": {},
 }
