@@ -1,10 +1,12 @@
 """The league over a Ray cluster: Ray comes with Flower's simulation."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -21,14 +23,18 @@ TODO = [Pairing(TINY, SCENARIOS["paper"], name) for name in ("FedGATE", "FedAvg"
 
 @pytest.fixture
 def cluster():
-    """A cluster of two workers on this machine, as `ray start` makes it; return its address."""
+    """A cluster of two workers on this machine, as `ray start` makes it; return its address.
+
+    In a folder of its own: others who start Ray would join it, or look for it when it is gone.
+    """
+    folder = tempfile.mkdtemp(prefix="ray")  # a short one, for sockets have paths
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     here = f"--node-ip-address=127.0.0.1 --port={port} --num-cpus=2 --include-dashboard=false"
     process = subprocess.Popen(
         [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", *here.split()],
-        env={**os.environ, **SETTINGS},
+        env={**os.environ, **SETTINGS, "RAY_TMPDIR": folder},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # so that it alone is stopped
@@ -42,6 +48,7 @@ def cluster():
     yield f"127.0.0.1:{port}"
     os.killpg(process.pid, signal.SIGTERM)
     process.wait(timeout=30)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_cells_are_the_same_over_a_cluster_of_two_workers(tmp_path, cluster):
