@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from flanp.checks import BadInput, listed, nearest, shown
-from flanp.config.families import FAMILIES, INSTEAD, METHOD_PARTS, find_class
+from flanp.config.families import FAMILIES, INSTEAD, METHOD_PARTS, as_table, find_class
 from flanp.config.imports import imported, is_reference
-from flanp.describe import describe
 from flanp.method import Method, auto
 from flanp.metrics import Metric
 from flanp.parts import field_types
@@ -73,18 +72,13 @@ def chosen(own: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     method = auto(1.0, 1 if has_batch else None)
     tables: dict[str, Any] = {
         "solver": {"name": type(method.solver).__name__},
-        "participation": described(method.participation),
-        "work": {key: v for key, v in described(method.work).items() if key != "batch"},
+        "participation": as_table(method.participation),
+        "work": {key: v for key, v in as_table(method.work).items() if key != "batch"},
     }
     for key, table in own.items():
         nameless = isinstance(table, dict) and "name" not in table and key in tables
         tables[key] = tables[key] | table if nameless else table
     return tables
-
-
-def described(part: Any) -> dict[str, Any]:
-    """Return a part as the table that makes it."""
-    return {key: value for key, value in describe(part).items() if value is not None}
 
 
 def build_part(family: str, value: Any, where: str, folder: Path, shared: Any = None) -> Any:

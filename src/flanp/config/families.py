@@ -151,11 +151,12 @@ def default_tables() -> dict[str, dict[str, Any]]:
         for name, field in Method.__dataclass_fields__.items()
         if name != "solver"
     }
-    tables = {name: describe(part) for name, part in {**parts, **WORLD}.items()}
-    return {
-        name: {key: value for key, value in table.items() if value is not None}
-        for name, table in tables.items()
-    }
+    return {name: as_table(part) for name, part in {**parts, **WORLD}.items()}
+
+
+def as_table(part: Any) -> dict[str, Any]:
+    """Return a part as the table that makes it."""
+    return {key: value for key, value in describe(part).items() if value is not None}
 
 
 def find_class(family: str, name: str, where: str) -> type:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flanp.flower.replies import shares
+from flanp.flower.replies import mean_over
 from flanp.flower.wire import Answer
 from flanp.solvers import Solver, Step
 from flanp.trees import Tree, leaves, rebuild, transform
@@ -75,9 +75,8 @@ def after_round(
 
     `awaited` are those whose messages of this round are still to be counted.
     """
-    p = shares([*answers.values()])
-    firsts = [answer.m if answer.first is None else answer.first for answer in answers.values()]
-    m_1 = np.asarray(sum(p_i * first.astype(float) for p_i, first in zip(p, firsts, strict=True)))
+    replies = [*answers.values()]
+    m_1 = mean_over(replies, [a.m if a.first is None else a.first for a in replies])
     past = Past(told, memories.clients, m_1.astype(w.dtype), step)
     new = {
         name: Known(_stepped(solver, past, name, answer.m, m, w), number)

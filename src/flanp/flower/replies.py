@@ -29,8 +29,13 @@ def shares(answers: list[Answer]) -> np.ndarray:
 
 def mean_message(answers: list[Answer]) -> np.ndarray:
     """Return the clients' messages, averaged in double precision."""
-    parts = zip(shares(answers), answers, strict=True)
-    return np.asarray(sum(p_i * a.m.astype(float) for p_i, a in parts))
+    return mean_over(answers, [a.m for a in answers])
+
+
+def mean_over(answers: list[Answer], vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """Return a vector of each client, averaged in double precision."""
+    parts = zip(shares(answers), vectors, strict=True)
+    return np.asarray(sum(p_i * vector.astype(float) for p_i, vector in parts))
 
 
 def measurement(answers: list[Answer], drifts: Sequence[Vector] = ()) -> Measurement | None:
