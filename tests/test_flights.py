@@ -9,7 +9,7 @@ from flanp.availability import Intervals, Windows
 from flanp.checks import BadInput
 from flanp.engine import NOBODY, Round
 from flanp.network import Lines
-from flanp.patience import All, Deadline, Ends, First, Quorum
+from flanp.patience import TRIES, All, Deadline, Ends, First, Quorum
 from flanp.simulator.flights import Flights, course, spent
 from flanp.simulator.outcomes import outcome
 from flanp.simulator.world import World
@@ -166,7 +166,8 @@ def test_seconds_add_up_in_rounds(world, patience, remembers, tau, data):
         there = np.ones(N, bool) if world.presence is None else world.there(at)
         participants = [i for i in active.tolist() if there[i] and busy.get(i, at) < end]
         beside = [i for i in background.tolist() if there[i] and i not in busy]
-        assert what.asked == len(participants) + len(beside) * (len(what.answered) > 0)
+        once = len(participants) + len(beside) * (len(what.answered) > 0)
+        assert once <= what.asked <= once + (world.dropouts > 0) * (TRIES - 1) * len(participants)
         assert {*what.answered.tolist()} <= {*participants}
         assert len({*what.under_way.client.tolist()}) == len(what.under_way)  # one at a time
         assert (what.under_way.until > end).all()
@@ -183,6 +184,61 @@ def test_seconds_add_up_in_rounds(world, patience, remembers, tau, data):
         else:
             assert {*what.answered.tolist()} <= {i for i, *_ in what.heard}
         at, under_way = end, what.under_way
+
+
+@given(
+    st.lists(st.floats(0.1, 10), min_size=1, max_size=8),
+    st.sampled_from([0.2, 0.5, 0.9]),
+    st.sampled_from([0.0, 0.5]),
+    st.integers(0, 99),
+)
+def test_who_drops_out_is_asked_again_while_others_are_at_work(T, dropouts, jitter, seed):
+    """As a loop over clients and tries has it."""
+    world, N = World(np.array(T), jitter, dropouts=dropouts, seed=seed), len(T)
+    everyone, tau = np.arange(N), np.full(N, 3)
+    what = outcome(
+        world, round_of(world, 4, 7.0, everyone, tau, Ends(N, np.inf, N)), NO_TASKS, 0, 0
+    )
+    answered, ends, asked = [], [], 0
+    for i in range(N):
+        begins = 0.0
+        for again in ((), (1,), (2,)):
+            fates = world.fates(everyone, tau, 4, 7.0, 0, 0, *again)
+            asked, begins = asked + 1, begins + fates.ends[i]
+            if fates.ok[i]:
+                answered.append(i)
+            if fates.ok[i] or begins + 3 * T[i] > 3 * max(T):
+                break
+        ends.append(begins)
+    assert what.answered.tolist() == answered
+    assert what.seconds == pytest.approx(max(ends))
+    assert what.asked == asked
+    busy = what.spent.work + what.spent.lost
+    np.testing.assert_allclose(busy, ends, rtol=1e-9)
+
+
+def test_nobody_is_asked_again_after_the_round():
+    """The round ends with client 0's reply: who drops out after it is at work until then."""
+    seen, everyone, one = set(), np.arange(3), np.ones(3, int)
+    for seed in range(300):
+        world = World(np.array([1.0, 1.5, 9.0]), dropouts=0.5, seed=seed)
+        first, again = (world.fates(everyone, one, 0, 0.0, 0, 0, *a) for a in ((), (1,)))
+        if not (first.ok[0] and not first.ok[1] and first.ok[2]):
+            continue
+        what = outcome(
+            world, round_of(world, 0, 0.0, everyone, one, Ends(1, np.inf, 1)), NO_TASKS, 0, 0
+        )
+        asked_again = bool(first.ends[1] < 1.0)
+        if asked_again and not again.ok[1] and first.ends[1] + again.ends[1] < 1.0:
+            continue
+        assert what.asked == 3 + asked_again
+        assert what.seconds == 1.0
+        ends = first.ends[1] + (again.ends[1] if asked_again else 0.0)
+        assert what.under_way.client.tolist() == [1, 2]
+        assert what.under_way.until.tolist() == [ends, 9.0]
+        assert not what.under_way.ok[0] or asked_again
+        seen.add(asked_again)
+    assert seen == {False, True}
 
 
 @given(worlds(), st.floats(0, 20), st.sampled_from([1, 3]), st.data())

@@ -11,6 +11,8 @@ from flanp.checks import calling, is_whole, require
 from flanp.parts import Many, Part, Within
 
 Share = Annotated[float, Within(0, 1, above=True)]
+TRIES = 3
+"""How often a participant is asked in a round that drops out of it while the others are at work."""
 
 
 class Ends(NamedTuple):

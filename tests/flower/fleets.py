@@ -12,7 +12,7 @@ from flanp.solvers import FedGATE
 from flanp.stopping import FixedRounds
 from flanp.work import Equal
 
-from nodes import FakeTime, LocalGrid, LocalNode
+from nodes import FakeTime, LocalGrid, LocalNode, SlowGrid
 from small import linear_clients
 
 PROBLEM = LinearRegression(l2=0.1)
@@ -41,6 +41,15 @@ def fleet(N=5, app=None, clients=None):
         gradient=gradient, data=lambda context: clients[context.node_config["partition-id"]]
     )
     return LocalGrid([LocalNode(app, {"partition-id": i}, FIRST_ID + i) for i in range(N)])
+
+
+def slow_fleet(seconds):
+    """Return a grid whose nodes take so many seconds for each task, and its time."""
+    time = FakeTime()
+    grid = SlowGrid(fleet(N=len(seconds)).nodes.values(), seconds=0.0, time=time)
+    for i, takes in enumerate(seconds):
+        node_of(grid, i).takes = takes
+    return grid, time
 
 
 def strategy(solver=FedGATE(eta=0.05), time=None, **options):  # noqa: B008

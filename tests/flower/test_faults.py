@@ -11,7 +11,7 @@ from flanp import BadInput, History, Reason
 from flanp.flower import NobodyAnswered, client
 from flanp.flower import exchange as exchanges
 from flanp.participation import Everyone, Growing
-from flanp.patience import Deadline
+from flanp.patience import TRIES, Deadline
 from flanp.solvers import FedAvg
 from flanp.stopping import FixedRounds, Never
 
@@ -26,6 +26,7 @@ from fleets import (
     node_of,
     plain_app,
     send,
+    slow_fleet,
     strategy,
     w_of,
 )
@@ -68,14 +69,65 @@ def test_a_bad_reply_changes_nothing_but_a_counter(fault):
         return run, run.start(grid, W_0, num_rounds=4)
 
     bad = fleet()
-    node_of(bad, 1).faults.extend([None, None, fault])
+    node_of(bad, 1).faults.extend([None, None, *[fault] * (TRIES if fault == "crash" else 1)])
     run, result = go(bad)
     counts = run.history.about["counts"]
-    assert counts.get("malformed", 0) + counts.get("failed", 0) == 1
+    assert counts.get("malformed", 0) + counts.get("failed", 0) in (1, TRIES)
     absent = fleet()
-    node_of(absent, 1).faults.extend([None, None, "crash"])
+    node_of(absent, 1).faults.extend([None, None, *["crash"] * TRIES])
     np.testing.assert_array_equal(w_of(result), w_of(go(absent)[1]))
     assert not np.array_equal(w_of(result), w_of(go(fleet())[1]))
+
+
+def crashing_fleet(who, crashes=1):
+    """Return three nodes that take 10, 2 and 30 seconds, one of which fails in the second round."""
+    seconds = (10.0, 2.0, 30.0)
+    grid, time = slow_fleet(seconds)
+    for node, takes in zip(grid.nodes.values(), seconds, strict=True):
+        node.faults.extend([send(seconds_per_step=takes / 7)] * 9)
+    for _ in range(crashes):
+        node_of(grid, who).faults.insert(2, "crash")
+    return grid, time
+
+
+@pytest.mark.parametrize("crashes", [1, TRIES - 1, TRIES])
+def test_who_fails_while_others_are_at_work_is_asked_again(crashes):
+    """Client 1 would be back in 2 of the 30 seconds that client 2 takes."""
+
+    def go(crashes):
+        grid, time = crashing_fleet(1, crashes)
+        run = strategy(participation=Everyone(), stop=Never(), time=time)
+        return grid, run, run.start(grid, W_0, num_rounds=4)
+
+    (_, calm, expected), (grid, run, result) = go(0), go(crashes)
+    assert run.history.about["counts"]["failed"] == crashes
+    assert run.history.about["counts"]["asked again"] == min(crashes, TRIES - 1)
+    rows, calmly = run.history.rows, calm.history.rows
+    assert [row.time for row in rows] == pytest.approx([row.time for row in calmly], abs=1.0)
+    if crashes < TRIES:
+        np.testing.assert_array_equal(w_of(result), w_of(expected))
+        assert asked_to_train(grid).count(1) == 4 + crashes
+    else:
+        assert [row.n for row in rows].count(2) == 1
+
+
+def test_nobody_is_asked_again_who_cannot_be_back_by_the_deadline():
+    """Client 0 takes 10 seconds: it fails after them, and the round ends at 15."""
+    grid, time = crashing_fleet(0)
+    patience = Deadline(15.0, quorum=0.3)
+    run = strategy(
+        FedAvg(0.05), participation=Everyone(), stop=Never(), time=time, patience=patience
+    )
+    run.start(grid, W_0, num_rounds=2)
+    assert "asked again" not in run.history.about["counts"]
+
+
+def test_the_slowest_is_not_asked_again_for_all_to_wait():
+    grid, time = crashing_fleet(2)
+    run = strategy(FedAvg(0.05), participation=Everyone(), stop=Never(), time=time)
+    run.start(grid, W_0, num_rounds=3)
+    assert "asked again" not in run.history.about["counts"]
+    assert [row.n for row in run.history.rows].count(2) == 1
 
 
 def test_a_client_that_is_late_is_dropped_and_weighted_out():

@@ -14,17 +14,19 @@ from flanp.patience import Deadline, Ends, Patience, Quorum
 from flanp.solvers import FedAvg, FedGATE, FedOpt
 from flanp.stopping import FixedRounds, Never
 
-from fleets import W_0, asked_to_train, deltas, fleet, node_of, plain_app, strategy, w_of
-from nodes import FakeTime, SlowGrid
+from fleets import (
+    W_0,
+    asked_to_train,
+    deltas,
+    fleet,
+    node_of,
+    plain_app,
+    slow_fleet,
+    strategy,
+    w_of,
+)
+from nodes import FakeTime
 from small import linear_clients
-
-
-def slow_fleet(seconds):
-    time = FakeTime()
-    grid = SlowGrid(fleet(N=len(seconds)).nodes.values(), seconds=0.0, time=time)
-    for i, takes in enumerate(seconds):
-        node_of(grid, i).takes = takes
-    return grid, time
 
 
 def test_a_quorum_does_not_wait_and_whoever_was_outrun_comes_back():

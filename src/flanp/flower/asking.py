@@ -262,15 +262,16 @@ class Asking:
         active, members, ends = planned.active.tolist(), self.members.all, planned.ends
         needed = _needed(ends, len(active))
         overheads = np.array([members[i].overhead for i in active])
-        expected = float((planned.T[active] * planned.tau + overheads).max())
+        expected = planned.T[active] * planned.tau + overheads
         replies = self.exchange.ask(
             self._tasks(model, planned, measure),
             TRAIN,
-            self.deadlines.of_round(expected, ends.deadline),
+            self.deadlines.of_round(float(expected.max()), ends.deadline),
             lambda content, seconds: self.clients.read(content, model.w, measure, seconds),
             needed,
             enough=ends.enough if ends.enough < len(active) else None,
             round_=planned.number,
+            expected={members[i].id: t for i, t in zip(active, expected.tolist(), strict=True)},
         )
         answers = {}
         for i, tau in zip(active, planned.tau.tolist(), strict=True):

@@ -1,9 +1,11 @@
 """Messages to nodes and their replies, with a deadline; late, failed and bad ones are counted."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from logging import WARNING
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from flwr.app import Message, RecordDict
@@ -11,6 +13,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from flanp.flower.timing import Time, WallTime
+from flanp.patience import TRIES
 
 POLL_SECONDS = 0.25
 LOOK_SECONDS = 5.0
@@ -25,6 +28,7 @@ HURRY, HURRY_SECONDS = 3.0, 30.0
 """In a hurry: how much longer than the first half took, and so many seconds, the others get."""
 
 A = TypeVar("A")
+NOTHING: Mapping[int, float] = MappingProxyType({})
 
 
 class Sent(NamedTuple):
@@ -114,12 +118,16 @@ class Exchange:
         race: bool = False,
         hurry: bool = False,
         round_: int = -1,
+        expected: Mapping[int, float] = NOTHING,
     ) -> dict[int, tuple[A, float]]:
         """Return what `read` makes of the replies, with their seconds, by node id.
 
         It returns when all have answered or failed, when `enough` have answered, or at the
-        deadline; in a hurry, soon after half of them have answered. With fewer than `needed`
-        by then it tries again: those who failed are asked anew, the others are waited for.
+        deadline; in a hurry, soon after half of them have answered. Whoever fails and would, by
+        the seconds that are expected, be back before the slowest, and by the deadline, is asked
+        again at once.
+        With fewer than `needed` in the end it tries again: those who failed are asked anew, the
+        others are waited for.
         Whoever let the deadline pass is left alone for a while; whoever was outrun, until it has
         answered, unless it was a race.
         Bad replies are dropped and counted, never used.
@@ -127,13 +135,24 @@ class Exchange:
         self.counts["exchanges"] += 1
         answers: dict[int, tuple[A, float]] = {}
         awaited: dict[str, Sent] = {}
+        slowest, failures = max(expected.values(), default=0.0), Counter[int]()
+        end = self.time.now() + min(slowest, deadline)
+
+        def again(node: int) -> dict[str, Sent]:
+            failures[node] += 1
+            back = self.time.now() + expected.get(node, math.inf)
+            if failures[node] >= TRIES or not back <= end < math.inf:
+                return {}
+            self.counts["asked again"] += 1
+            return self._push({node: contents[node]}, message_type, round_)
+
         for attempt in range(1, ATTEMPTS + 1):
             busy = {sent.node for sent in awaited.values()} | answers.keys()
             rest = {node: c for node, c in contents.items() if node not in busy}
             awaited |= self._push(rest, message_type, round_)
             # Beyond the deadline nobody is waited for but those who are needed.
             wanted = enough if attempt == 1 else min(needed, enough or needed)
-            self._collect(awaited, answers, deadline, read, wanted, hurry)
+            self._collect(awaited, answers, deadline, read, wanted, hurry, again)
             if len(answers) >= min(needed, enough or needed):
                 break
             log(
@@ -160,6 +179,7 @@ class Exchange:
         read: Callable[[RecordDict, float], A],
         enough: int | None,
         hurry: bool,
+        again: Callable[[int], dict[str, Sent]],
     ) -> None:
         """Move replies from `awaited` to `answers` until the deadline."""
         began = self.time.now()
@@ -169,10 +189,11 @@ class Exchange:
             for reply in self._pull(awaited):
                 sent = awaited.pop(reply.metadata.reply_to_message_id)
                 seconds = self.time.now() - sent.at
+                if reply.has_error():
+                    self._count("failed", sent.node, reply.error.reason or "no reason given")
+                    awaited |= again(sent.node)
+                    continue
                 try:
-                    if reply.has_error():
-                        self._count("failed", sent.node, reply.error.reason or "no reason given")
-                        continue
                     answers[sent.node] = read(reply.content, seconds), seconds
                 except Exception as error:  # whatever a node sends must not end the run
                     self.malformed(sent.node, error)

@@ -7,6 +7,7 @@ import numpy as np
 from flanp.checks import BadInput
 from flanp.clock import Heard
 from flanp.engine import Round, Spent
+from flanp.patience import TRIES
 from flanp.simulator.world import Fates, World
 from flanp.tasks import NO_TASKS, Tasks
 
@@ -36,15 +37,19 @@ def outcome(
     """Return what comes of a round in which `to` bytes go to each client and `back` bytes back.
 
     Whoever is still at work on an earlier task begins when that is done; whoever is away is not
-    asked. A client that drops out is noticed when it does. Where nobody is there, the round passes
-    until somebody is. `beside` are the bytes of a message that nobody waits for, of a single step,
-    where such messages count.
+    asked. A client that drops out is noticed when it does, and asked again if it is there and may
+    be back, by what is known of its speed, before the slowest of the others. Where nobody is there,
+    the round passes until somebody is. `beside` are the bytes of a message that nobody waits for,
+    of a single step, where such messages count.
     """
     at, active = round_.at, round_.active
     begins = _delays(under_way, active, at)
     fates = _fates(world, round_, begins, to, back)
     there = world.there(at)
     asked = np.ones(len(active), bool) if there is None else there[active]
+    tries = np.ones(len(active), int)
+    if asked.any() and not fates.ok.all():
+        begins, fates, tries = _tried_again(world, round_, begins, fates, asked, to, back)
     ok, ends = fates.ok & asked, np.where(asked, begins + fates.ends, 0.0)
     seconds = round_.ends.of(ends, ok) if asked.any() else _until_somebody_is_there(world, round_)
     end, in_time = at + seconds, ok & (ends <= seconds)
@@ -70,7 +75,7 @@ def outcome(
         came=came,
         done=tasks[over & counts],
         under_way=tasks[~over],
-        asked=int(sent.sum()) + len(more),
+        asked=int(tries[sent].sum()) + len(more),
     )
 
 
@@ -93,19 +98,74 @@ def _delays(under_way: Tasks, clients: np.ndarray, at: float) -> np.ndarray:
     return np.maximum(until[clients] - at, 0.0)
 
 
-def _fates(world: World, round_: Round, begins: np.ndarray, to: int, back: int) -> Fates:
+def _fates(
+    world: World, round_: Round, begins: np.ndarray, to: int, back: int, *again: int
+) -> Fates:
     """Return what becomes of the participants' tasks, each of which begins after some seconds."""
     active, tau, number = round_.active, round_.tau, round_.number
-    fates = world.fates(active, tau, number, round_.at, to, back)
+    fates = world.fates(active, tau, number, round_.at, to, back, *again)
     if world.timeless:
         return fates
     for k in np.flatnonzero(begins):
         one, at = slice(k, k + 1), round_.at + float(begins[k])
         for column, value in zip(
-            fates, world.fates(active[one], tau[one], number, at, to, back), strict=True
+            fates, world.fates(active[one], tau[one], number, at, to, back, *again), strict=True
         ):
             column[one] = value
     return fates
+
+
+def _tried_again(
+    world: World,
+    round_: Round,
+    begins: np.ndarray,
+    fates: Fates,
+    asked: np.ndarray,
+    to: int,
+    back: int,
+) -> tuple[np.ndarray, Fates, np.ndarray]:
+    """Return when the participants' last tries begin, what becomes of these, how many there were.
+
+    As long as the round lasts, whoever has dropped out is asked again if it can be back in time.
+    """
+    active, tau = round_.active, round_.tau
+    expected = tau * round_.T[active] + round_.exchange[active]
+    slowest = min(expected[asked].max(), round_.ends.deadline)
+    tries = [(begins, fates)]
+    for again in range(1, TRIES):
+        lost_at = begins + fates.ends
+        which = asked & ~fates.ok & np.isfinite(expected) & (lost_at + expected <= slowest)
+        which &= _there(world, active, round_.at + lost_at, which)
+        if not which.any():
+            break
+        some = round_._replace(active=active[which], tau=tau[which])
+        begins = np.where(which, lost_at, begins)
+        fates = Fates(*(column.copy() for column in fates))
+        new = _fates(world, some, begins[which], to, back, again)
+        for column, values in zip(fates, new, strict=True):
+            column[which] = values
+        tries.append((begins, fates))
+    answers = np.where(asked, begins + fates.ends, 0.0), fates.ok & asked
+    seconds, count = round_.ends.of(*answers), np.ones(len(active), int)
+    begins, fates = tries[0]
+    for begins_again, fates_again in tries[1:]:
+        which = (begins_again > begins) & (begins_again < seconds)
+        count += which
+        begins = np.where(which, begins_again, begins)
+        columns = zip(fates, fates_again, strict=True)
+        fates = Fates(*(np.where(which, b, a) for a, b in columns))
+    return begins, fates, count
+
+
+def _there(world: World, clients: np.ndarray, times: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """Return whether clients are there, each at a time of its own; only some are asked about."""
+    if world.presence is None:
+        return which
+    there = which.copy()
+    for k in np.flatnonzero(which):
+        time = float(times[k]) * (1 + 1e-12)  # rounding must not put it before it left
+        there[k] = world.presence.there(time)[clients[k]]
+    return there
 
 
 def _begun(

@@ -79,13 +79,13 @@ class World:
         """Whether a task always takes a client as long as the last one did."""
         return self.timeless and not (self.jitter or self.dropouts)
 
-    def seconds(self, number: int, time: float = 0.0) -> np.ndarray:
+    def seconds(self, number: int, time: float = 0.0, *again: int) -> np.ndarray:
         """Return T_i of each client for a task of some number that begins at some time."""
-        return self._drawn(Stream.JITTER, number, self._mean(time))
+        return self._drawn(Stream.JITTER, self._mean(time), number, *again)
 
     def probe(self) -> np.ndarray:
         """Return the seconds that each client takes for a step before the first round."""
-        return self._drawn(Stream.PROBE, 0, self._mean(0.0))
+        return self._drawn(Stream.PROBE, self._mean(0.0), 0)
 
     def exchange(self, time: float, to: int, back: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the seconds of so many bytes to each client, and of so many bytes back."""
@@ -102,16 +102,28 @@ class World:
         return np.full_like(self.T, time) if self.presence is None else self.presence.back(time)
 
     def fates(
-        self, clients: np.ndarray, tau: np.ndarray, number: int, at: float, to: int, back: int
+        self,
+        clients: np.ndarray,
+        tau: np.ndarray,
+        number: int,
+        at: float,
+        to: int,
+        back: int,
+        *again: int,
     ) -> Fates:
-        """Return what becomes of tasks of tau_i steps: `to` bytes to each, `back` bytes back."""
-        T = self.seconds(number, at)[clients]
+        """Return what becomes of tasks of tau_i steps: `to` bytes to each, `back` bytes back.
+
+        A task that is done `again` after it was lost has its own luck.
+        """
+        T = self.seconds(number, at, *again)[clients]
         down, up = (seconds[clients] for seconds in self.exchange(at, to, back))
         work = tau * T
         ends = down + work + up
         ok = np.ones(len(clients), bool)
         if self.dropouts:
-            u, share = generator(self.seed, Stream.DROPOUTS, number).random((2, len(self.T)))
+            u, share = generator(self.seed, Stream.DROPOUTS, number, *again).random(
+                (2, len(self.T))
+            )
             ok = u[clients] >= self.dropouts
             ends = np.where(ok, ends, share[clients] * ends)
         if self.presence is not None:
@@ -124,11 +136,11 @@ class World:
         T = self.T if self.course is None else self.course(time)
         return T if self.factors is None else T * self.factors(time)
 
-    def _drawn(self, stream: Stream, number: int, T: np.ndarray) -> np.ndarray:
+    def _drawn(self, stream: Stream, T: np.ndarray, *numbers: int) -> np.ndarray:
         if self.jitter == 0:
             return T
         v2 = self.jitter**2
-        drawn = generator(self.seed, stream, number).gamma(1 / v2, T * v2)
+        drawn = generator(self.seed, stream, *numbers).gamma(1 / v2, T * v2)
         return np.maximum(drawn, np.finfo(float).tiny)  # a gamma variable can underflow to 0
 
 
