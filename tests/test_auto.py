@@ -1,9 +1,12 @@
 """The method that is chosen for the clients at hand."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flanp import Method, auto, network, prepare, speeds
 from flanp.checks import BadInput
@@ -23,12 +26,33 @@ def known(T, exchange=None, ranking=None):
     return Known(ranking, T, exchange, np.full(len(T), 10.0), Equal(tau=1))
 
 
-def test_the_fastest_take_part_and_whoever_is_nearly_as_fast():
-    policy = Nimble(roots=0.5, slack=1.1)
-    assert policy.stages(16) == [2]
-    assert policy.select(2, known([1.0, 2.0, 2.1, 2.19, 2.3])).tolist() == [0, 1, 2, 3]
-    apart = known([1.0, 2.0, 2.1, 2.1], exchange=[3.0, 3.0, 3.1, 9.0])
-    assert policy.select(2, apart).tolist() == [0, 1, 2]
+@given(
+    st.lists(st.floats(0.1, 100), min_size=2, max_size=60),
+    st.floats(0, 50),
+    st.floats(0, 20),
+    st.sampled_from([1, 7]),
+)
+def test_as_many_of_the_fastest_take_part_as_pay(T, exchange, worth, tau):
+    policy, N = Nimble(worth=worth), len(T)
+    (n,) = policy.stages(N)
+    here = replace(known(T, np.full(N, exchange)), work=Equal(tau=tau))
+    chosen = policy.select(n, here)
+    seconds = np.sort(tau * np.array(T) + exchange)
+    cost = [seconds[k - 1] * (1 + worth / k) for k in range(n, N + 1)]
+    assert cost[len(chosen) - n] == pytest.approx(min(cost), rel=1e-12)
+    assert np.sort(np.array(T)[chosen]).tolist() == sorted(T)[: len(chosen)]
+
+
+def test_who_has_more_steps_to_do_is_slower():
+    s = np.array([10.0] * 18 + [1000.0] * 2)
+    here = replace(known(np.ones(20)), s=s, work=Equal(epochs=1, batch=10))
+    assert len(Nimble().select(2, here)) == 18
+
+
+def test_whoever_is_not_known_yet_takes_no_part_unless_it_is_needed():
+    T = [np.inf, 3.0, 1.0, np.inf, 2.0]
+    assert {*Nimble().select(2, known(T)).tolist()} <= {1, 2, 4}
+    assert len(Nimble().select(4, known(T))) == 4
 
 
 def test_who_is_fast_is_seen_anew_in_each_round():
@@ -75,8 +99,10 @@ def test_rounds_have_more_steps_where_exchanges_cost_more():
 
 def test_mini_batches_take_more_clients_and_more_steps():
     one, some = auto(0.1), auto(0.1, batch=10)
-    assert some.participation.stages(100)[0] > one.participation.stages(100)[0]
+    apart = known(np.arange(1.0, 101.0) + 30.0)
+    assert len(some.participation.select(5, apart)) > len(one.participation.select(5, apart)) > 5
     assert some.work.roots > one.work.roots
+    assert some.solver.rho < one.solver.rho == 1
     assert some.work.batch == 10
 
 
@@ -123,7 +149,7 @@ def test_a_configuration_chooses_by_a_word(tmp_path):
     assert methods["B"].solver == FedGATE(0.3)
     own = '[methods.A]\nmethod = "auto"\nwork = { name = "Equal", tau = 2 }\n'
     method = config(tmp_path, TEXT + own).methods["A"]
-    assert (method.solver, method.work) == (Memory(0.3), Equal(tau=2, batch=5))
+    assert (method.solver, method.work) == (Memory(0.3, rho=0.3), Equal(tau=2, batch=5))
     without = TEXT.replace("batch = 5\n", "")
     batch = '[methods.A]\nmethod = "auto"\nwork.batch = 9\n'
     assert config(tmp_path, without + batch).methods["A"] == auto(0.3, batch=9)

@@ -24,15 +24,16 @@ N, ETA, GAMMA = len(T), 0.03, 0.9
 class Loop:
     """Memory in NumPy: the class's docstring line by line, one event after the other."""
 
-    def __init__(self):
+    def __init__(self, rho):
+        self.rho = rho
         self.w, self.dbar, self.delta = np.zeros(D), np.zeros(D), np.zeros((N, D))
         self.time, self.late = 0.0, {}
 
     def come(self, j):
-        """The message of a client that took no part: delta_j <- delta_j + m_j - m_1."""
+        """The message of a client that took no part: delta_j <- delta_j + rho (m_j - m_1)."""
         task = self.late.pop(j)
         m_j = gradient(j, task["w"]) - self.delta[j] + task["dbar"]
-        self.delta[j] = self.delta[j] + m_j - task["m_1"]
+        self.delta[j] = self.delta[j] + self.rho * (m_j - task["m_1"])
 
     def round(self, n, exchange, tau):
         """The n fastest take part; whoever is still at work begins when that is done."""
@@ -54,7 +55,7 @@ class Loop:
         task = {"w": self.w, "dbar": self.dbar, "m_1": share @ m_1}
         self.late |= {j: {**task, "done": self.time + exchange + T[j]} for j in new}
         self.w = self.w - ETA * GAMMA * tau * share @ m
-        self.delta[:n] += m - share @ m
+        self.delta[:n] += self.rho * (m - share @ m)
         for j in [j for j, late in self.late.items() if late["done"] <= end]:
             self.come(j)
         self.time, self.dbar = end, SHARE @ self.delta
@@ -69,11 +70,11 @@ def run_of(solver=Memory(ETA, GAMMA), rounds=20, **options):  # noqa: B008
     return prepare(LinearRegression(), from_clients(clients()), method, **options)
 
 
-def compared(sizes, exchange, tau, **options):
+def compared(sizes, exchange, tau, rho=1.0, **options):
     """Compare a run, round by round, with the loop; return what the loop ends with."""
     options |= {"network": Exchange(exchange), "work": Equal(tau=tau)}
-    run = run_of(rounds=len(sizes), **options)
-    rows, loop = iter(run), Loop()
+    run = run_of(Memory(ETA, GAMMA, rho=rho), rounds=len(sizes), **options)
+    rows, loop = iter(run), Loop(rho)
     next(rows)
     for n in sizes:
         time, w = loop.round(n, exchange * float(np.median(T)), tau)
@@ -87,9 +88,11 @@ def compared(sizes, exchange, tau, **options):
     return loop
 
 
-@pytest.mark.parametrize(("exchange", "tau"), [(0.0, 1), (0.5, 1), (0.0, 3)])
-def test_memory_equals_a_loop_over_rounds(exchange, tau):
-    loop = compared([2] * 20, exchange, tau)
+@pytest.mark.parametrize(
+    ("exchange", "tau", "rho"), [(0.0, 1, 1.0), (0.5, 1, 1.0), (0.0, 3, 1.0), (0.0, 3, 0.3)]
+)
+def test_memory_equals_a_loop_over_rounds(exchange, tau, rho):
+    loop = compared([2] * 20, exchange, tau, rho)
     assert (loop.delta != 0).all()  # everyone has been heard, some while others were at work
     assert loop.late
 

@@ -40,8 +40,10 @@ def auto(eta: float, batch: int | None = None) -> Method:
     as the server knows them. docs/league.md says how far it is from the best in each world.
 
     >>> auto(eta=0.05).participation
-    Nimble(roots=0.5, slack=1.1)
+    Nimble(roots=0.5, worth=3.0)
     """
-    # Mini-batches bring noise, which more clients average, and which leaves more for local steps.
-    many, long = (0.5, 1.0) if batch is None else (1.0, 4.0)
-    return Method(Memory(eta), Nimble(roots=many), work=Balanced(tau=1, batch=batch, roots=long))
+    # Mini-batches bring noise, which more clients and more reports average, and which leaves more
+    # for local steps.
+    worth, long, rho = (3.0, 1.0, 1.0) if batch is None else (6.0, 2.0, 0.3)
+    local = Balanced(tau=1, batch=batch, roots=long)
+    return Method(Memory(eta, rho=rho), Nimble(worth=worth), work=local)

@@ -71,7 +71,7 @@ def chosen(own: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     has_batch = any(part.get("batch") is not None for part in works)
     method = auto(1.0, 1 if has_batch else None)
     tables: dict[str, Any] = {
-        "solver": {"name": type(method.solver).__name__},
+        "solver": {"name": type(method.solver).__name__, "rho": as_table(method.solver)["rho"]},
         "participation": as_table(method.participation),
         "work": {key: v for key, v in as_table(method.work).items() if key != "batch"},
     }

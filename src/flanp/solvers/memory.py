@@ -1,8 +1,9 @@
 """FedGATE with a memory of absent clients: FLANP that does not wait for the slow to count them."""
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
+from flanp.parts import Within
 from flanp.solvers.base import Solver, Step
 from flanp.trees import Number, Tree, Vector
 
@@ -18,16 +19,21 @@ class Memory(Solver):
         d_i = g_i - delta_i + dbar,    dbar = sum_j p_j delta_j,
 
     which estimates the gradient over all clients. Participants track as in FedGATE,
-    delta_i <- delta_i + m_i - m. The others are at leisure: each does one step from the model that
-    it was last sent, and when its message comes, delta_j <- delta_j + m_j - m_1, with m_1 the
-    mean of the participants' first directions from that same model. Nothing is reset between
-    stages. See docs/memory.md for the derivation, and for where it fails.
+    delta_i <- delta_i + rho (m_i - m). The others are at leisure: each does one step from the model
+    that it was last sent, and when its message comes, delta_j <- delta_j + rho (m_j - m_1), with
+    m_1 the mean of the participants' first directions from that same model. Nothing is reset
+    between stages. With rho = 1 what is kept is the last report; below it, a mean of the last 1/rho
+    or so, which mini-batches need. See docs/memory.md for the derivation, and for where it fails.
 
     >>> Memory(eta=0.1).drift(client=3.0, server=1.0)
     2.0
     """
 
     remembers_absent: ClassVar[bool] = True
+    traced: ClassVar[tuple[str, ...]] = ("eta", "gamma", "rho")
+
+    rho: Annotated[float, Within(0, 1, above=True)] = 1.0
+    """How much of what a report says anew is believed."""
 
     def server_start(self, w: Vector) -> Tree:
         """Return dbar = 0."""
@@ -55,8 +61,8 @@ class Memory(Solver):
         return w - step.eta * step.gamma * Delta, server
 
     def client_step(self, client: Tree, server: Tree, m_i: Vector, m: Vector, step: Step) -> Tree:
-        """Return delta_i + m_i - m."""
-        return client + (m_i - m)
+        """Return delta_i + rho (m_i - m)."""
+        return client + self.rho * (m_i - m)
 
     def recall(self, server: Tree, change: Tree) -> Tree:
         """Return dbar after its terms p_j delta_j have changed."""
