@@ -214,3 +214,13 @@ def test_the_last_participants_do_not_decide_what_a_random_policy_resumes_with(t
     cut.to_the_end()
     cut.save(tmp_path)
     assert run(resume=tmp_path).to_the_end().rows == run().to_the_end().rows
+
+
+def test_records_become_rarer_as_time_grows():
+    run = simulation(max_rounds=200, endless=True, record_growth=0.5)
+    times = [row.time for row in run if row.round][:-1]
+    every = [row.time for row in simulation(max_rounds=200, endless=True)]
+    assert len(times) < 20
+    for before, after in zip(times, times[1:], strict=False):
+        between = [time for time in every if before < time < after]
+        assert all(time < 1.5 * before for time in between)

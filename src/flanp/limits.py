@@ -19,6 +19,8 @@ class Limits(Part):
     """Record, and evaluate, every so many rounds."""
     record_after: Annotated[float, Within(0, 1e300)] = 0.0
     """Record no sooner than so many seconds after the last record."""
+    record_growth: Annotated[float, Within(0, 1e6)] = 0.0
+    """Record no sooner than when the time has grown by so large a share since the last record."""
 
 
 LIMITS = Limits()

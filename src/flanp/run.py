@@ -232,9 +232,10 @@ class Run(Generic[M]):
             return False
         if not self.history.rows:
             return True
-        since = self.state.clock.time - self.history.rows[-1].time
-        often = self.state.rounds % self.limits.record_every == 0
-        return often and since >= self.limits.record_after
+        limits, last = self.limits, self.history.rows[-1].time
+        since = self.state.clock.time - last
+        often = self.state.rounds % limits.record_every == 0
+        return often and since >= max(limits.record_after, limits.record_growth * last)
 
     def _limit(self) -> Ended | None:
         if self.state.rounds >= self.limits.max_rounds:

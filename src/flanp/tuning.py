@@ -10,6 +10,10 @@ from flanp.method import Method
 from flanp.parts import field_types
 
 
+class OutOfReach(BadInput):
+    """No value of any knob that was tried leads to the target."""
+
+
 class Attempt(NamedTuple):
     """What came of a run."""
 
@@ -135,7 +139,7 @@ def tune(
     search = Search(run, method, {k: list(v) for k, v in knobs.items()}, seeds, limit)
     best = search.found()
     if not search.score(best) < FAR:
-        raise BadInput(
+        raise OutOfReach(
             f"tune: with no value of {', '.join(knobs) or 'any knob'} that was tried does the run "
             f"reach its target within {limit:g} seconds. Give other values, more time, or a target "
             "that can be reached"

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
-from flanp.checks import BadInput
 from flanp.data import FederatedData
 from flanp.divergence import Diverged
 from flanp.history import History
-from flanp.league.entries import entries
+from flanp.league.entries import Entry, entries
 from flanp.league.scenarios import MODEL_BYTES, Scenario, Setting
 from flanp.method import Method
 from flanp.network import Phones
@@ -21,14 +21,14 @@ from flanp.simulator.simulate import Simulation, prepare
 from flanp.simulator.world import world_of
 from flanp.target import STATISTICAL_ACCURACY, Target, resolve_target
 from flanp.trying import attempt
-from flanp.tuning import Attempt, tune
+from flanp.tuning import Attempt, OutOfReach, Tuned, tune
 
 FIRST_TUNING_SEED = 1000
 """Seeds from here on are for tuning alone."""
-LOOKS = 60
-"""How often a run is looked at until its limit: a look at all data costs as much as a round."""
-FINE = 200
-"""How often, at the least, until the time that tuning has led to expect."""
+LAST = -1
+"""Number of the last target."""
+COARSE, FINE = 0.03, 0.01
+"""By what share the time grows between two looks, in tuning and when it counts."""
 
 
 class Facts(NamedTuple):
@@ -53,15 +53,17 @@ class Result(NamedTuple):
 
 def play(setting: Setting, scenario: Scenario, name: str) -> dict[str, Any]:
     """Tune a method and measure it; return all that is known of it, for a file."""
+    try:
+        return _played(setting, scenario, name)
+    finally:
+        jax.clear_caches()  # the next cell has programs of its own; a worker's would fill memory
+
+
+def _played(setting: Setting, scenario: Scenario, name: str) -> dict[str, Any]:
     began = time.perf_counter()
     first = facts(setting, scenario, FIRST_TUNING_SEED)
     entry = entries(setting, first.step)[name]
-    limit = setting.horizon * first.slowest
     seeds = [FIRST_TUNING_SEED + i for i in range(setting.tuning_seeds)]
-
-    def run(method: Method, seed: int, limit: float) -> Attempt:
-        return attempt(held(setting, scenario, method, seed, limit))
-
     cell: dict[str, Any] = {
         "setting": setting.name,
         "scenario": scenario.name,
@@ -70,25 +72,47 @@ def play(setting: Setting, scenario: Scenario, name: str) -> dict[str, Any]:
         "tuned on": seeds,
         "targets": list(setting.targets or [STATISTICAL_ACCURACY]),
     }
-    try:
-        tuned = tune(run, entry.method, entry.knobs, seeds, limit)
-    except BadInput as error:
-        return cell | {"refused": str(error), "seconds": time.perf_counter() - began}
-    measured = []
+    refused = ""
+    for level in reversed(range(len(cell["targets"]))):
+        try:
+            tuned = tuned_for(setting, scenario, entry, level, seeds)
+        except OutOfReach as error:  # then for a level that is easier to reach
+            refused = refused or str(error)
+        else:
+            return cell | {
+                "knobs": tuned.knobs,
+                "tuning runs": tuned.runs,
+                "tuned for": cell["targets"][level],
+                "results": measured(setting, scenario, tuned),
+                "seconds": time.perf_counter() - began,
+            }
+    return cell | {"refused": refused, "seconds": time.perf_counter() - began}
+
+
+def tuned_for(
+    setting: Setting, scenario: Scenario, entry: Entry, level: int, seeds: list[int]
+) -> Tuned:
+    """Return the method with the knobs that lead to one of the targets soonest."""
+
+    def run(method: Method, seed: int, limit: float) -> Attempt:
+        return attempt(held(setting, scenario, method, seed, limit, level, COARSE))
+
+    limit = setting.horizon * facts(setting, scenario, seeds[0]).slowest
+    return tune(run, entry.method, entry.knobs, seeds, limit)
+
+
+def measured(setting: Setting, scenario: Scenario, tuned: Tuned) -> list[list[Any]]:
+    """Return what came of a tuned method on each seed, and its slowest client's seconds."""
+    found = []
     for seed in range(setting.seeds):
-        at = facts(setting, scenario, seed)
-        limit = setting.horizon * at.slowest
-        run_ = held(setting, scenario, tuned.method, seed, limit, tuned.time / FINE)
+        slowest = facts(setting, scenario, seed).slowest
+        limit = setting.horizon * slowest
+        run = held(setting, scenario, tuned.method, seed, limit, LAST, FINE)
         with suppress(Diverged):  # tuning gives runs up that stand still; these go on to the end
-            run_.to_the_end()
-        of_seed = results(setting, scenario, run_.history, seed)
-        measured.append([result._asdict() for result in of_seed] + [{"slowest": at.slowest}])
-    return cell | {
-        "knobs": tuned.knobs,
-        "tuning runs": tuned.runs,
-        "results": measured,
-        "seconds": time.perf_counter() - began,
-    }
+            run.to_the_end()
+        of_seed = results(setting, scenario, run.history, seed)
+        found.append([result._asdict() for result in of_seed] + [{"slowest": slowest}])
+    return found
 
 
 @cache
@@ -116,14 +140,15 @@ def held(
     method: Method,
     seed: int,
     limit: float,
-    apart: float = math.inf,
+    level: int,
+    growth: float,
 ) -> Simulation:
-    """Return a run of a method to the last target, or so many seconds.
+    """Return a run of a method to one of the targets, or so many seconds.
 
-    Two looks at it are at most so many seconds apart, or a round.
+    From one look at it to the next its time grows by a share, or it does a round.
     """
     at = facts(setting, scenario, seed)
-    target = targets(setting, scenario, seed)[-1]
+    target = targets(setting, scenario, seed)[level]
     return prepare(
         setting.problem,
         at.data,
@@ -135,7 +160,7 @@ def held(
         target=target.given(),
         max_time=limit,
         max_rounds=1_000_000,
-        record_after=min(limit / LOOKS, apart),
+        record_growth=growth,
         devices=1,
     )
 

@@ -54,6 +54,7 @@ def entries(setting: Setting, step: float) -> dict[str, Entry]:
     every = {"solver.eta": ETAS, "work.tau": TAUS}
     growing = every | {"participation.n0": n0s, "participation.growth": (1.5, 2.0, 4.0)}
     some = every | {"participation.k": ks}
+    remembering = {"solver.rho": (0.1, 0.3, 1.0)}
 
     def alone(solver: solvers.AsyncSolver) -> Method:
         return Method(solver, everyone, work=equal(1))
@@ -159,12 +160,12 @@ def entries(setting: Setting, step: float) -> dict[str, Entry]:
         "FLANP + memory": Entry(
             "ours",
             Method(solvers.Memory(eta), Growing(n0=8), LossNoise(), equal(1)),
-            growing,
+            growing | remembering,
         ),
         "memory, k fastest": Entry(
             "ours",
             Method(solvers.Memory(eta), FastestK(min(8, N)), work=equal(1)),
-            some,
+            some | remembering,
         ),
         "auto": Entry("ours", auto(eta, batch), {"solver.eta": ETAS}),
         "tracking": Entry(
