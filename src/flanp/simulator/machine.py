@@ -16,6 +16,7 @@ from flanp.simulator import measuring
 from flanp.simulator.layout import layout_of
 from flanp.simulator.placement import Placement, chunk_size
 from flanp.simulator.probing import (
+    MOST_ROWS,
     Computing,
     check_problem,
     check_range,
@@ -23,6 +24,7 @@ from flanp.simulator.probing import (
     condensed,
     first_params,
     minimiser,
+    rows_at_a_time,
 )
 from flanp.simulator.program import Evaluation, Program, Sight
 from flanp.solvers import Solver
@@ -88,18 +90,23 @@ class Machine:
             if batch is not None:
                 batch = min(batch, rows)  # a larger one would hold the same samples, and padding
             chunk = chunk or chunk_size(self.layout.size, batch or rows, place.slots)
-            self._sight = Sight(self.layout, place.mesh, problem, chunk)
+            block = rows_at_a_time(problem.loss, params, data.batch, 2)
+            self._sight = Sight(self.layout, place.mesh, problem, chunk, block)
             form = with_values(solver, **dict.fromkeys(solver.traced, 1.0))
             if isinstance(form, AsyncSolver):
                 form = with_values(form, cap=None)  # it says when clients are asked
-            self.program = Program(self.layout, place.mesh, problem, chunk, form, batch)
+            self.program = Program(self.layout, place.mesh, problem, chunk, block, form, batch)
             numbers = {name: np.array(getattr(solver, name), precision) for name in solver.traced}
             self.numbers = jax.device_put(numbers, place.everywhere)
             check_traceable(solver, self.layout.size, precision)
             self._require_room(data.N)
             self.shard = place.deal(data)
-            self._evaluation = Evaluation(self.layout, place.mesh, metrics)
             self._test = None if test is None or not metrics else place.deal_rows(test)
+            blocks = [
+                rows_at_a_time(m.function, params, test, 1) for m in metrics if test is not None
+            ]
+            least = min(blocks, default=MOST_ROWS)
+            self._evaluation = Evaluation(self.layout, place.mesh, metrics, least)
             w = self.layout.ravel(params).astype(precision)
             self.start_w = jax.device_put(w, place.everywhere)
             self._w_star = None if w_star is None else np.asarray(w_star, precision)

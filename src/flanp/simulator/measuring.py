@@ -23,9 +23,6 @@ from flanp.simulator.program import (
 )
 from flanp.trees import Tree
 
-BLOCK = 512
-"""Rows that a measurement takes at a time, which bounds its memory."""
-
 
 class Covered(NamedTuple):
     """Which slots of a device a measurement covers; entries past `clients` are padding."""
@@ -86,7 +83,7 @@ def _half(
     """Return samples, summed loss and summed gradient of every second row of the clients i."""
     C = sight.chunk
     rows = -(-shard.weights.shape[1] // 2)
-    block = min(rows, BLOCK)
+    block = min(rows, sight.block)
     Sums = tuple[jax.Array, jax.Array, jax.Array]
 
     def add(k: jax.Array, carry: Sums) -> Sums:
@@ -142,7 +139,8 @@ def losses(sight: Sight, w: jax.Array, shard: Shard, covered: Covered) -> jax.Ar
         def of(j: jax.Array, means: jax.Array) -> jax.Array:
             i = lax.dynamic_slice_in_dim(covered.slot, j * C, C)
             batch, weights = tuple(a[i] for a in shard.batch), shard.weights[i]
-            values = jax.vmap(partial(of_each_row, sight.problem.loss, params))(batch)
+            of_rows = partial(of_each_row, sight.problem.loss, params, block=sight.block)
+            values = jax.vmap(of_rows)(batch)
             both = jnp.stack([values, values**2], axis=2)
             sums = jnp.einsum("cr,crk->ck", weights, both)
             mean = sums / jnp.maximum(weights.sum(axis=1), 1)[:, None]
@@ -161,7 +159,9 @@ def evaluate(evaluation: Evaluation, w: jax.Array, batch: Batch, weights: jax.Ar
 
     def on_device(w: jax.Array, batch: Batch, weights: jax.Array) -> jax.Array:
         params = evaluation.layout.unravel(w)
-        of_rows = [of_each_row(m.function, params, batch) for m in evaluation.metrics]
+        of_rows = [
+            of_each_row(m.function, params, batch, evaluation.block) for m in evaluation.metrics
+        ]
         totals = jnp.stack([weights @ values.astype(weights.dtype) for values in of_rows])
         total, count = lax.psum((totals, weights.sum()), CLIENTS)
         return total / count

@@ -14,12 +14,15 @@ from flanp.data.federated import FederatedData, largest
 from flanp.metrics import Metric
 from flanp.parts import check_is, with_values
 from flanp.problems import Custom, Params, Problem
+from flanp.simulator.convolving import by_matrices, size_of
 from flanp.simulator.layout import Layout
 from flanp.simulator.program import summed_loss
 from flanp.solvers import Step, Training
 from flanp.solvers.asynchronous import Arrival, AsyncSolver
 from flanp.trees import Tree
 
+MOST_ROWS, MOST_NUMBERS = 512, 8_000_000
+"""How many rows, and numbers that they bring about, are looked at side by side at the most."""
 TRACEABLE = "It is traced by JAX: no float(), int() or `if` on values that it computes"
 
 
@@ -125,6 +128,18 @@ def check_problem(
             hash(metric)
         rows = tuple(jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype) for a in data.test)
         _check(name, metric.function, params, rows, given, floating=False)
+
+
+def rows_at_a_time(
+    f: Callable[..., jax.Array], params: Params, batch: tuple[np.ndarray, ...], lead: int
+) -> int:
+    """Return how many rows to look at side by side, by the numbers that each brings about.
+
+    The arrays of the batch have so many leading dimensions.
+    """
+    row = tuple(jax.ShapeDtypeStruct((1, *a.shape[lead:]), a.dtype) for a in batch)
+    numbers = size_of(jax.make_jaxpr(by_matrices(f))(params, row).jaxpr)
+    return max(1, min(MOST_ROWS, MOST_NUMBERS // max(1, numbers)))
 
 
 class Computing:

@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from flanp.metrics import Metric
 from flanp.parts import with_values
 from flanp.problems import Batch, Params, Problem
+from flanp.simulator.convolving import by_matrices
 from flanp.simulator.layout import Layout
 from flanp.solvers import Solver
 from flanp.solvers.asynchronous import AsyncSolver
@@ -43,6 +44,8 @@ class Evaluation(Code):
     """All that decides the compiled code of an evaluation."""
 
     metrics: tuple[Metric, ...]
+    block: int
+    """How many rows are looked at side by side, which bounds the memory."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class Sight(Code):
     problem: Problem
     chunk: int
     """C, how many clients a device works on side by side."""
+    block: int
+    """How many rows of a client are looked at side by side, which bounds the memory."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +90,19 @@ def summed_loss(problem: Problem, params: Params, batch: Batch, weights: jax.Arr
     return weights @ of_each_row(problem.loss, params, batch)
 
 
-def of_each_row(f: Callable[..., jax.Array], params: Params, batch: Batch) -> jax.Array:
-    """Return f of each row by itself, so that rows can be weighted."""
-    return jax.vmap(lambda row: f(params, jax.tree.map(lambda a: a[None], row)))(batch)
+def of_each_row(
+    f: Callable[..., jax.Array], params: Params, batch: Batch, block: int | None = None
+) -> jax.Array:
+    """Return f of each row by itself, so that rows can be weighted; of a block at a time."""
+    quick = by_matrices(f)
+
+    def of_row(row: Batch) -> jax.Array:
+        return quick(params, jax.tree.map(lambda a: a[None], row))
+
+    if block is None or len(batch[0]) <= block:
+        return jax.vmap(of_row)(batch)
+    values: jax.Array = jax.lax.map(of_row, batch, batch_size=block)
+    return values
 
 
 def mean_loss(problem: Problem, params: Params, batch: Batch, weights: jax.Array) -> jax.Array:

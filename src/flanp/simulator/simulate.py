@@ -167,6 +167,7 @@ def simulate(
             max_time: limit on the virtual time.
             record_every: record, and evaluate, every so many rounds.
             record_after: record no sooner than this much virtual time after the last record.
+            record_growth: nor before the virtual time has grown by this share since then.
             precision: "float32" or "float64".
             devices: how many of the machine's to use; all, if left out.
 
