@@ -44,10 +44,6 @@ class Server:
     def __init__(self):
         self.w, self.steps = np.zeros(D), 0
 
-    def correction(self, i):
-        """Return what is subtracted from all gradients of a client that is sent w now."""
-        return np.zeros(D)
-
     def tell(self, i):
         """Return what else is noted when a client is sent w."""
 
@@ -157,29 +153,25 @@ class Tracking(Server):
     def __init__(self, rho):
         super().__init__()
         self.rho, self.h, self.M = rho, np.zeros((N, D)), np.zeros(D)
-        self.reports, self.arrivals = np.zeros(N), 0
-
-    def correction(self, i):
-        return self.h[i] - SHARE @ self.h
+        self.arrivals = 0
 
     def tell(self, i):
         return self.M.copy()
 
     def arrive(self, i, Delta, sent, tau):
-        u = Delta / tau + sent["correction"]  # the mean of the gradients themselves
+        u = Delta / tau
         d = u - self.h[i] + SHARE @ self.h
-        self.step(tau * d)
-        self.reports[i] += 1
+        K = max(1, N / 4)
+        self.step(tau * d / (K * np.sqrt(1 + (self.steps - sent["steps"]) / K)))
         self.arrivals += 1
-        r = max(self.rho, 1 / self.reports[i])
-        self.h[i] = (1 - r) * self.h[i] + r * (u - sent["told"])
+        self.h[i] = (1 - self.rho) * self.h[i] + self.rho * (u - sent["told"])
         self.M = self.M + max(1 / N, 1 / self.arrivals) * (d - self.M)
 
 
 def local_work(i, sent, server, tau):
     w_i = sent["w"].copy()
     for _ in range(tau):
-        d_i = gradient(i, w_i) - sent["correction"] + server.pull() * (w_i - sent["w"])
+        d_i = gradient(i, w_i) + server.pull() * (w_i - sent["w"])
         w_i = w_i - ETA * d_i
     return (sent["w"] - w_i) / ETA
 
@@ -193,7 +185,6 @@ def events(server, exchange, tau, cap=None):
         return {
             "w": server.w,
             "steps": server.steps,
-            "correction": server.correction(i),
             "told": server.tell(i),
             "at": now,
             "due": now + takes[i],

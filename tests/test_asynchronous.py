@@ -127,7 +127,7 @@ UNEQUAL = Measured((1.0, 1.375, 2.125, 3.5, 5.75))
         IAG(0.04),
         CA2FL(0.1, K=3),
         Ringleader(0.1),
-        Tracking(0.04, cap=None),
+        Tracking(0.1, rho=0.3, cap=None),
     ],
     ids=lambda solver: type(solver).__name__,
 )
@@ -155,10 +155,19 @@ def test_biased_methods_end_elsewhere_at_the_cost_of_the_slow(solver):
 
 def test_tracking_is_nearer_to_the_minimiser_than_without():
     ends = {}
-    for solver in (Tracking(0.02, cap=None), Ringmaster(0.02, R=100)):
+    for solver in (Tracking(0.05, cap=None), Ringmaster(0.02, R=100)):
         run = run_of(solver, UNEQUAL, different_clients(), tau=1, rounds=200, record_every=200)
         ends[type(solver)] = list(run)[-1].metrics["distance"]
     assert ends[Tracking] < 0.3 * ends[Ringmaster]
+
+
+def test_tracking_with_one_client_is_its_gradient_descent():
+    data = different_clients()[:1]
+    _, models = trace(run_of(Tracking(ETA), Measured((1.0,)), data, tau=1, rounds=5))
+    w = np.zeros(3)
+    for got in models[1:]:
+        w = w - ETA * gradient(data[0], w)
+        np.testing.assert_allclose(got, w, rtol=0, atol=1e-14)
 
 
 ROUGH = {
@@ -176,7 +185,7 @@ SOLVERS = [
     Ringleader(ETA),
     CA2FL(ETA, K=3),
     IAG(0.01),
-    Tracking(0.02),
+    Tracking(ETA),
 ]
 
 

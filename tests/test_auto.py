@@ -14,9 +14,9 @@ from flanp.config import load_config
 from flanp.data import Synthetic
 from flanp.participation import Everyone, Known, Nimble
 from flanp.problems import LinearRegression
-from flanp.solvers import FedGATE, Memory
+from flanp.solvers import FedGATE, Tracking
 from flanp.tuning import knobs_of
-from flanp.work import Equal
+from flanp.work import Balanced, Equal
 
 
 def known(T, exchange=None, ranking=None):
@@ -97,8 +97,15 @@ def test_rounds_have_more_steps_where_exchanges_cost_more():
     assert seconds_of_a_round(25.0) == pytest.approx(25.0 + 5, rel=1e-6)
 
 
-def test_mini_batches_take_more_clients_and_more_steps():
-    one, some = auto(0.1), auto(0.1, batch=10)
+def test_with_mini_batches_nobody_waits():
+    method = auto(0.1, batch=10)
+    assert (method.solver, method.participation) == (Tracking(0.1), Everyone())
+    assert method.work == Balanced(tau=1, batch=10, roots=3.0)
+
+
+def test_in_rounds_mini_batches_take_more_clients_and_more_steps():
+    one, some = auto(0.1), auto(0.1, batch=10, in_rounds=True)
+    assert auto(0.1, in_rounds=True) == one
     apart = known(np.arange(1.0, 101.0) + 30.0)
     assert len(some.participation.select(5, apart)) > len(one.participation.select(5, apart)) > 5
     assert some.work.roots > one.work.roots
@@ -149,7 +156,7 @@ def test_a_configuration_chooses_by_a_word(tmp_path):
     assert methods["B"].solver == FedGATE(0.3)
     own = '[methods.A]\nmethod = "auto"\nwork = { name = "Equal", tau = 2 }\n'
     method = config(tmp_path, TEXT + own).methods["A"]
-    assert (method.solver, method.work) == (Memory(0.3, rho=0.3), Equal(tau=2, batch=5))
+    assert (method.solver, method.work) == (Tracking(0.3), Equal(tau=2, batch=5))
     without = TEXT.replace("batch = 5\n", "")
     batch = '[methods.A]\nmethod = "auto"\nwork.batch = 9\n'
     assert config(tmp_path, without + batch).methods["A"] == auto(0.3, batch=9)

@@ -88,8 +88,7 @@ def test_bytes_of_an_asynchronous_run_are_those_of_its_messages():
     run = run_of(Tracking(0.01, cap=None), network=LINES)
     for row in run:
         assert row.sent == 4 * row.round * NUMBERS
-        # mean(h), M and two numbers beside the model
-        assert row.received == run.state.model.flights.number.sum() * (3 * 3 + 2) * 8
+        assert row.received == run.state.model.flights.number.sum() * 3 * 8
 
 
 def there(tmp_path, *spans):

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from flanp.participation import Growing, Nimble, Participation
+from flanp.participation import Everyone, Growing, Nimble, Participation
 from flanp.parts import Part
 from flanp.patience import All, Patience
 from flanp.solvers import Memory, Solver
-from flanp.solvers.asynchronous import AsyncSolver
+from flanp.solvers.asynchronous import AsyncSolver, Tracking
 from flanp.stopping import LossNoise, StageRule
 from flanp.work import Balanced, Equal, Work
 
@@ -32,18 +32,23 @@ class Method(Part):
     """When a round is over: when all have answered."""
 
 
-def auto(eta: float, batch: int | None = None) -> Method:
+def auto(eta: float, batch: int | None = None, in_rounds: bool = False) -> Method:
     """Return the method to take where nothing speaks for another one.
 
-    The fastest clients take part, and the others are remembered (solvers.Memory); who is fast and
-    how many local steps a round has is chosen from the speeds and from what exchanges cost, as far
-    as the server knows them. docs/league.md says how far it is from the best in each world.
+    With full gradients the fastest clients take part, and the others are remembered
+    (solvers.Memory); who is fast is chosen from the speeds. With mini-batches nobody waits for
+    anybody (solvers.Tracking), for their noise is what more work averages; `in_rounds` keeps to
+    memory all the same, for real machines. How many local steps there are follows from what
+    exchanges cost, as far as the server knows. docs/league.md says how far this is from the best in
+    each world.
 
     >>> auto(eta=0.05).participation
     Nimble(roots=0.5, worth=3.0)
     """
     # Mini-batches bring noise, which more clients and more reports average, and which leaves more
     # for local steps.
+    if batch is not None and not in_rounds:
+        return Method(Tracking(eta), Everyone(), work=Balanced(tau=1, batch=batch, roots=3.0))
     worth, long, rho = (3.0, 1.0, 1.0) if batch is None else (6.0, 2.0, 0.3)
     local = Balanced(tau=1, batch=batch, roots=long)
     return Method(Memory(eta, rho=rho), Nimble(worth=worth), work=local)

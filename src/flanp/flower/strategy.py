@@ -127,7 +127,8 @@ class Flanp(FlowerFedAvg):
         if not isinstance(self.method.solver, Solver):
             raise BadInput(
                 f"{type(self.method.solver).__name__} is asynchronous: it runs in the simulator. "
-                "On Flower take a solver with rounds, such as FedGATE"
+                "On Flower take a solver with rounds, such as FedGATE, or "
+                "flanp.auto(eta, batch, in_rounds=True)"
             )
         if self.method.participation.sees_losses:
             raise BadInput(

@@ -171,6 +171,6 @@ def entries(setting: Setting, step: float) -> dict[str, Entry]:
         "tracking": Entry(
             "ours",
             alone(solvers.Tracking(eta)),
-            every | {"solver.cap": (2.0, 3.0, 5.0, 10.0, 30.0), "solver.rho": (0.1, 0.2, 0.4)},
+            every | {"solver.cap": (3.0, 10.0, 30.0), "solver.rho": (0.05, 0.1, 0.3, 1.0)},
         ),
     }

@@ -21,7 +21,7 @@ from flanp.league.entries import QUICK, entries
 from flanp.league.scenarios import QUICK_SCENARIOS, SCENARIOS, SETTINGS, Scenario, Setting, quick
 
 Cell = dict[str, Any]
-RULES = 6
+RULES = 7
 """Counts the ways in which cells were played: one of an earlier way is played again."""
 ORPHAN_SECONDS = 2.0
 """How often a worker looks whether its parent is still there."""

@@ -32,6 +32,8 @@ class Traffic(NamedTuple):
     """The model that each client was last sent."""
     told: Tree
     """What it was told with it."""
+    noted: Tree
+    """What the server noted of its own state then."""
     sent_at: jax.Array
     """The number of the server's steps by then."""
 
@@ -79,7 +81,8 @@ def arrivals(
     def event(e: jax.Array, carry: tuple[Traffic, jax.Array]) -> tuple[Traffic, jax.Array]:
         t, used = carry
         i = line.slot[e]
-        client, told, start = rows(t.clients, i), rows(t.told, i), t.start[i]
+        client, told, noted = (rows(table, i) for table in (t.clients, t.told, t.noted))
+        start = t.start[i]
 
         def arrive() -> tuple[jax.Array, Tree, ClientState, jax.Array, jax.Array]:
             keys = [round_keys(key, use, line.number[e][None]) for use in (ORDER, NOISE)]
@@ -90,6 +93,7 @@ def arrivals(
             arrival = Arrival(
                 start,
                 told,
+                noted,
                 (t.steps - t.sent_at[i]).astype(t.w.dtype),
                 line.weight[e],
                 fleet.total,
@@ -109,10 +113,9 @@ def arrivals(
 
         w, server, kept, was_used, stepped = lax.cond(line.arrives[e], arrive, skip)
         steps = t.steps + stepped.astype(jnp.int32)
-        sent = (w, solver.tell(server), steps)
-        start, told, sent_at = jax.tree.map(
-            partial(jnp.where, line.departs[e]), sent, (start, told, t.sent_at[i])
-        )
+        now = (w, solver.tell(server), solver.note(server), steps)
+        before = (start, told, noted, t.sent_at[i])
+        start, told, noted, sent_at = jax.tree.map(partial(jnp.where, line.departs[e]), now, before)
 
         def put(table: Tree, row: Tree) -> Tree:
             return jax.tree.map(lambda a, b: a.at[i].set(b), table, row)
@@ -124,6 +127,7 @@ def arrivals(
             put(t.clients, kept),
             put(t.start, start),
             put(t.told, told),
+            put(t.noted, noted),
             put(t.sent_at, sent_at),
         )
         return after, used.at[e].set(was_used)

@@ -63,9 +63,9 @@ class AsyncSimulator(SimulatedClients[AsyncModel]):
                 rows = machine.place.rows
                 return jax.tree.map(lambda a: jnp.broadcast_to(a, (rows, *jnp.shape(a))), tree)
 
-            told = jax.tree.map(jnp.asarray, solver.tell(server))
+            told, noted = jax.tree.map(jnp.asarray, (solver.tell(server), solver.note(server)))
             kept = jax.tree.map(jnp.asarray, solver.join(w))
-            tables = (for_each(a) for a in (kept, w, told, steps))
+            tables = (for_each(a) for a in (kept, w, told, noted, steps))
             traffic = jax.device_put(Traffic(w, server, steps, *tables), machine.place.everywhere)
         return AsyncModel(traffic.w, traffic, Flights.none(machine.place.N))
 
@@ -177,4 +177,4 @@ class AsyncSimulator(SimulatedClients[AsyncModel]):
 
 def _by_client(name: str) -> bool:
     """Whether an array of the traffic has a row for each client."""
-    return name.split(".")[0] in ("clients", "start", "told", "sent_at")
+    return name.split(".")[0] in ("clients", "start", "told", "noted", "sent_at")

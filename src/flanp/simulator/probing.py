@@ -70,7 +70,7 @@ def check_traceable(solver: Training, size: int, precision: str) -> None:
     traced("message", w, number, client.own, told)
     m_i, posted = traced("post", w, number, client, told, w)
     if isinstance(solver, AsyncSolver):
-        arrival = Arrival(w, told, *[number] * 7)
+        arrival = Arrival(w, told, traced("note", server), *[number] * 7)
         traced("arrive", w, server, client.own, m_i, arrival)
         return
     traced("settle", client, told, posted, m_i, step)

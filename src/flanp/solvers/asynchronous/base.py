@@ -16,6 +16,8 @@ class Arrival(NamedTuple):
     """The model that the client was sent."""
     told: Tree
     """What it was told with it of the server's state."""
+    noted: Tree
+    """What the server noted of its own state then."""
     staleness: Number
     """How many steps the server has done since."""
     weight: Number
@@ -61,6 +63,11 @@ class AsyncSolver(Training):
     cap: Annotated[float, Within(1, 1e6)] | None = field(default=None, kw_only=True)
     """How many messages of a client may come while the median client sends one: those who would be
     faster wait. None: as many as come."""
+
+    def note(self, server: Tree) -> Tree:
+        """Return what the server keeps of its state with each model that it sends: nothing."""
+        del server
+        return ()
 
     @abstractmethod
     def arrive(self, w: Vector, server: Tree, own: Tree, m_i: Vector, arrival: Arrival) -> Arrived:
