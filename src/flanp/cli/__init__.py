@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from flanp.cli import flower, league, paper, runs
+from flanp.cli.compiled import keep_compiled
 
 app = typer.Typer(
     help="Federated learning that finishes sooner when clients differ in speed.",
@@ -34,7 +35,12 @@ def main() -> None:
 @app.callback()
 def _options(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    cache: Annotated[
+        bool, typer.Option("--cache/--no-cache", help="Keep compiled programs for the next time.")
+    ] = True,
 ) -> None:
+    if cache:
+        keep_compiled()
     if version:
         from flanp import __version__
 

@@ -4,7 +4,6 @@ import gzip
 import io
 import lzma
 import math
-import os
 import pickle
 import tarfile
 import zlib
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import pooch
 
+from flanp.cache import cache_folder
 from flanp.checks import BadInput, first_line
 
 Labelled = tuple[np.ndarray, np.ndarray]
@@ -110,11 +110,6 @@ class ArrayUnpickler(pickle.Unpickler):
         if (module, name) not in self.ALLOWED:
             raise pickle.UnpicklingError(f"refused to build {module}.{name}: only arrays may be")
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)
-
-
-def cache_folder() -> Path:
-    """Return where downloads are kept: $FLANP_CACHE, or the user's cache folder."""
-    return Path(os.environ.get("FLANP_CACHE") or pooch.os_cache("flanp"))
 
 
 def _find(

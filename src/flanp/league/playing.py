@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from threadpoolctl import threadpool_limits
+
 from flanp.checks import BadInput, first_line, nearest
 from flanp.comparison import slug
 from flanp.describe import describe
@@ -21,7 +23,7 @@ from flanp.league.entries import QUICK, entries
 from flanp.league.scenarios import QUICK_SCENARIOS, SCENARIOS, SETTINGS, Scenario, Setting, quick
 
 Cell = dict[str, Any]
-RULES = 7
+RULES = 8
 """Counts the ways in which cells were played: one of an earlier way is played again."""
 ORPHAN_SECONDS = 2.0
 """How often a worker looks whether its parent is still there."""
@@ -153,6 +155,7 @@ def _over_ray(address: str) -> Runner:
 def _settle(cores: Any, parent: int) -> None:
     """Keep a worker on one core, so that two do not share the two, and end it with its parent."""
     core = cores.get()
+    threadpool_limits(1)  # NumPy's threads would wait for each other on that core
     with suppress(AttributeError, OSError):
         os.sched_setaffinity(0, {core})
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()

@@ -131,7 +131,7 @@ NETWORK = Setting(
     targets=(0.5, 0.2, 0.1),
     seeds=5,
     tuning_seeds=2,
-    horizon=300.0,
+    horizon=100.0,
     weight=4 * (64 * 32 + 32 + 32 * 10 + 10),
 )
 QUICK_SCENARIOS = ("paper", "exponential", "exchange", "slow differ")
@@ -145,6 +145,7 @@ def quick(setting: Setting) -> Setting:
         clients=40 if convex else 20,
         targets=None if convex else (0.5, 0.2),
         seeds=3 if convex else 2,
+        horizon=40.0,
         tuning_seeds=1,
     )
 

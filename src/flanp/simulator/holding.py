@@ -128,7 +128,6 @@ class Rounds:
                 at_seats(*tasks.eta.astype(machine.precision)),
                 at_seats(*tasks.number.astype(np.int32)),
             )
-            seats, recalled = jax.device_put((seats, recalled), place.on_clients)
             server, states = rounds.recall(
                 machine.program,
                 machine.numbers,
@@ -137,7 +136,7 @@ class Rounds:
                 machine.shard,
                 seats,
                 recalled,
-                jax.device_put(Step(*np.array(step, machine.precision)), place.everywhere),
+                Step(*np.array(step, machine.precision)),
                 machine.key,
             )
             return model._replace(server=server, clients=jax.block_until_ready(states))

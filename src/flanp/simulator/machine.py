@@ -18,6 +18,7 @@ from flanp.simulator.placement import Placement, chunk_size
 from flanp.simulator.probing import (
     MOST_ROWS,
     Computing,
+    Shapes,
     check_problem,
     check_range,
     check_traceable,
@@ -25,6 +26,7 @@ from flanp.simulator.probing import (
     first_params,
     minimiser,
     rows_at_a_time,
+    rows_of,
 )
 from flanp.simulator.program import Evaluation, Program, Sight
 from flanp.solvers import Solver
@@ -90,7 +92,8 @@ class Machine:
             if batch is not None:
                 batch = min(batch, rows)  # a larger one would hold the same samples, and padding
             chunk = chunk or chunk_size(self.layout.size, batch or rows, place.slots)
-            block = rows_at_a_time(problem.loss, params, data.batch, 2)
+            shapes = Shapes.of(params)
+            block = rows_at_a_time(problem, shapes, rows_of(data.batch, 2))
             self._sight = Sight(self.layout, place.mesh, problem, chunk, block)
             form = with_values(solver, **dict.fromkeys(solver.traced, 1.0))
             if isinstance(form, AsyncSolver):
@@ -102,9 +105,7 @@ class Machine:
             self._require_room(data.N)
             self.shard = place.deal(data)
             self._test = None if test is None or not metrics else place.deal_rows(test)
-            blocks = [
-                rows_at_a_time(m.function, params, test, 1) for m in metrics if test is not None
-            ]
+            blocks = [rows_at_a_time(m, shapes, rows_of(test, 1)) for m in metrics if test]
             least = min(blocks, default=MOST_ROWS)
             self._evaluation = Evaluation(self.layout, place.mesh, metrics, least)
             w = self.layout.ravel(params).astype(precision)

@@ -128,7 +128,7 @@ def local_devices() -> list[Any]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     with suppress(RuntimeError):  # JAX is running already: use the devices that it has
         jax.config.update("jax_num_cpu_devices", cores)
-        given = os.environ.get("XLA_FLAGS", "").split()
+        given = [f for f in os.environ.get("XLA_FLAGS", "").split() if f not in PATIENCE]
         os.environ["XLA_FLAGS"] = " ".join((*PATIENCE, *given))
     return jax.local_devices()
 

@@ -1,9 +1,9 @@
 """A look at a problem before its functions are compiled, so that faults are told in words."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,8 @@ from flanp.trees import Tree
 
 MOST_ROWS, MOST_NUMBERS = 512, 8_000_000
 """How many rows, and numbers that they bring about, are looked at side by side at the most."""
+KEPT = 64
+"""How many problems, models and data are remembered to be in order."""
 TRACEABLE = "It is traced by JAX: no float(), int() or `if` on values that it computes"
 
 
@@ -108,15 +110,9 @@ def check_problem(
     with calling(f"hash({kind})", f"{kind} must be hashable: freeze its dataclass"):
         hash(problem)
     check_is(f"{kind}.l2", problem.l2, float)
-    rows = tuple(jax.ShapeDtypeStruct((1, *a.shape[2:]), a.dtype) for a in data.batch)
+    rows = rows_of(data.batch, 2)
     given = f"the model and a batch of shapes {[list(a.shape) for a in rows]}"
-    _check(name_of(problem, "loss"), problem.loss, params, rows, given, floating=True)
-    expected = f"JAX must be able to map and differentiate it at {given}"
-    clients = tuple(jax.ShapeDtypeStruct((2, 3, *a.shape[2:]), a.dtype) for a in data.batch)
-    weights = jax.ShapeDtypeStruct((2, 3), jnp.float32)
-    gradient = jax.vmap(jax.grad(partial(summed_loss, problem)), in_axes=(None, 0, 0))
-    with calling(f"the gradient of {name_of(problem, 'loss')}", expected):
-        jax.eval_shape(gradient, params, clients, weights)
+    _check_loss(problem, Shapes.of(params), rows, given)
     names = [metric.name for metric in metrics]
     for metric in metrics:
         if names.count(metric.name) > 1:
@@ -126,19 +122,52 @@ def check_problem(
             continue
         with calling(f"hash of {name}", "it must be hashable, as functions are"):
             hash(metric)
-        rows = tuple(jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype) for a in data.test)
-        _check(name, metric.function, params, rows, given, floating=False)
+        _check(name, metric.function, params, rows_of(data.test, 1), given, floating=False)
 
 
-def rows_at_a_time(
-    f: Callable[..., jax.Array], params: Params, batch: tuple[np.ndarray, ...], lead: int
-) -> int:
-    """Return how many rows to look at side by side, by the numbers that each brings about.
+Rows = tuple[jax.ShapeDtypeStruct, ...]
 
-    The arrays of the batch have so many leading dimensions.
-    """
-    row = tuple(jax.ShapeDtypeStruct((1, *a.shape[lead:]), a.dtype) for a in batch)
-    numbers = size_of(jax.make_jaxpr(by_matrices(f))(params, row).jaxpr)
+
+def rows_of(batch: tuple[np.ndarray, ...], lead: int) -> Rows:
+    """Return the shapes of a batch of one row of arrays with so many leading dimensions."""
+    return tuple(jax.ShapeDtypeStruct((1, *a.shape[lead:]), a.dtype) for a in batch)
+
+
+class Shapes(NamedTuple):
+    """What a model looks like, as a key: tuning asks the same of it in each of its runs."""
+
+    structure: jax.tree_util.PyTreeDef
+    leaves: tuple[jax.ShapeDtypeStruct, ...]
+
+    @classmethod
+    def of(cls, params: Params) -> "Shapes":
+        """Return the shapes of a model."""
+        leaves, structure = jax.tree.flatten(jax.tree.map(jnp.asarray, params))
+        return cls(structure, tuple(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in leaves))
+
+    @property
+    def params(self) -> Params:
+        """A model of these shapes."""
+        return jax.tree.unflatten(self.structure, self.leaves)
+
+
+@lru_cache(maxsize=KEPT)
+def _check_loss(problem: Problem, shapes: Shapes, rows: Rows, given: str) -> None:
+    name = name_of(problem, "loss")
+    _check(name, problem.loss, shapes.params, rows, given, floating=True)
+    clients = tuple(jax.ShapeDtypeStruct((2, 3, *a.shape[1:]), a.dtype) for a in rows)
+    weights = jax.ShapeDtypeStruct((2, 3), jnp.float32)
+    gradient = jax.vmap(jax.grad(partial(summed_loss, problem)), in_axes=(None, 0, 0))
+    expected = f"JAX must be able to map and differentiate it at {given}"
+    with calling(f"the gradient of {name}", expected):
+        jax.eval_shape(gradient, shapes.params, clients, weights)
+
+
+@lru_cache(maxsize=KEPT)
+def rows_at_a_time(of: Problem | Metric, shapes: Shapes, rows: Rows) -> int:
+    """Return how many rows to look at side by side, by the numbers that each brings about."""
+    f = of.function if isinstance(of, Metric) else of.loss
+    numbers = size_of(jax.make_jaxpr(by_matrices(f))(shapes.params, rows).jaxpr)
     return max(1, min(MOST_ROWS, MOST_NUMBERS // max(1, numbers)))
 
 
