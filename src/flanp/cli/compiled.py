@@ -1,7 +1,12 @@
 """Keeping compiled programs from one command to the next, which spares a user most of the start."""
 
+import hashlib
 import os
+import platform
+import time
+import warnings
 from contextlib import suppress
+from pathlib import Path
 
 FOLDER = "JAX_COMPILATION_CACHE_DIR"
 SETTINGS = {
@@ -10,6 +15,8 @@ SETTINGS = {
     "JAX_COMPILATION_CACHE_MAX_SIZE": str(512 * 2**20),
 }
 """JAX's own names. A small program is loaded in a millisecond; the oldest make room for others."""
+STALE_SECONDS = 60.0
+"""After which an entry without a date is no longer being written."""
 
 
 def keep_compiled() -> None:
@@ -21,8 +28,35 @@ def keep_compiled() -> None:
 
     if FOLDER in os.environ:
         return
-    folder = cache_folder() / "compiled"
+    folder = cache_folder() / "compiled" / processor()
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):
-            os.environ |= SETTINGS | {FOLDER: str(folder)}
+            remove_half_written(folder)
+            os.environ.update(SETTINGS | {FOLDER: str(folder)})
+            # What cannot be read or kept is compiled, as it would be without the folder.
+            warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation")
+
+
+def processor() -> str:
+    """Return a name for what programs are compiled for: a home can be shared by several machines.
+
+    >>> len(processor())
+    12
+    """
+    about = [platform.machine(), platform.processor()]
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        about += [line for line in lines if line.startswith(("model name", "flags"))][:2]
+    return hashlib.sha256("\n".join(about).encode()).hexdigest()[:12]
+
+
+def remove_half_written(folder: Path) -> None:
+    """Remove what a killed process, or a full disk, has left: JAX writes an entry's date last.
+
+    Without a date it could not be read, and no other entry could be written.
+    """
+    for entry in folder.glob("*-cache"):
+        dated = entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists()
+        if not dated and time.time() - entry.stat().st_mtime > STALE_SECONDS:
+            entry.unlink(missing_ok=True)
