@@ -268,8 +268,11 @@ class Nimble(Participation):
         seconds = (np.median(times) * base * T + exchange)[ranking]
         order = np.argsort(seconds, kind="stable")
         k = np.arange(n, len(order) + 1)
-        cost = seconds[order][n - 1 :] * (1 + self.worth / k)
-        return ranking[order[: int(k[np.argmin(cost)])]]
+        return ranking[order[: self.best(k, seconds[order][n - 1 :])]]
+
+    def best(self, k: np.ndarray, seconds: np.ndarray) -> int:
+        """Return the k that pays most, from the seconds of a round with each."""
+        return int(k[np.argmin(seconds * (1 + self.worth / k))])
 
 
 def _are_among(active: np.ndarray, ranking: np.ndarray) -> bool:

@@ -159,13 +159,13 @@ def plan(
     starts = np.unique(np.rint(np.geomspace(1, clients, 24)).astype(int)).tolist()
     choices = [(n, g) for n in starts for g in GROWTHS]
     chains = [[clients], _stages(flanp, clients), *(Growing(*c).stages(clients) for c in choices)]
-    k = Nimble().stages(clients)[0]
+    (least,) = Nimble().stages(clients)
     some = np.unique(np.linspace(1, clients, min(clients, STAND_INS)).astype(int))
-    sizes = np.unique(np.concatenate([*chains, [k], some]))
+    sizes = np.unique(np.concatenate([*chains, [least], some]))
     where = np.searchsorted(sizes, np.concatenate(chains))
     fleet = drawn(speeds, network, clients, sizes, samples, megabytes, seed)
     if tau is None:
-        tau = fleet.steps(k)
+        tau = fleet.steps(least)
         step *= tau
     rounds = _rounds(chains, samples, kappa, start, step)
     T = fleet.seconds(tau) / tau
@@ -175,6 +175,8 @@ def plan(
     medians = np.median(ups[2:], axis=1).tolist()
     best = int(np.argmax(medians))
     mean_T = dict(zip(sizes.tolist(), T.mean(axis=1).tolist(), strict=True))
+    enough = sizes >= least
+    k = Nimble().best(sizes[enough], T.mean(axis=1)[enough])
     single = np.sort(fleet.seconds(1.0), axis=0).mean(axis=1)[np.searchsorted(sizes, some)]
     remembering = memory_time(tau * mean_T[k], single, clients * samples, kappa, start, step)
     own = zip(chains[1], rounds[1], strict=True)
