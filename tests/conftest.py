@@ -12,6 +12,15 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory):
+    """Keep compiled programs apart from the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLANP_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        patch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _all_devices():
     """Start JAX as the simulator does, whichever test is the first to use it."""
     from flanp.simulator.placement import local_devices

@@ -14,7 +14,7 @@ from flanp.config import load_config
 from flanp.data import Synthetic
 from flanp.participation import Everyone, Known, Nimble
 from flanp.problems import LinearRegression
-from flanp.solvers import FedGATE, Tracking
+from flanp.solvers import FedGATE, Memory, Tracking
 from flanp.tuning import knobs_of
 from flanp.work import Balanced, Equal
 
@@ -162,6 +162,28 @@ def test_a_configuration_chooses_by_a_word(tmp_path):
     assert config(tmp_path, without + batch).methods["A"] == auto(0.3, batch=9)
     (chosen,) = config(tmp_path, without, "method=auto").methods.values()
     assert chosen == auto(0.3)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        'solver = { name = "Memory" }',
+        'participation = { name = "Nimble", worth = 6.0 }',
+        'patience = { name = "Deadline", seconds = 9.0 }',
+    ],
+)
+def test_what_is_named_beside_it_decides_whether_there_are_rounds(tmp_path, own):
+    method = config(tmp_path, TEXT + f'[methods.A]\nmethod = "auto"\n{own}\n').methods["A"]
+    expected = auto(0.3, batch=5, in_rounds=True)
+    assert (method.solver, method.participation) == (expected.solver, expected.participation)
+    assert method.work == expected.work
+    buffered = TEXT + '[methods.A]\nmethod = "auto"\nsolver = { name = "FedBuff" }\n'
+    assert config(tmp_path, buffered).methods["A"].participation == Everyone()
+
+
+def test_a_deadline_for_all_methods_needs_rounds(tmp_path):
+    text = TEXT + '[patience]\nname = "Deadline"\nseconds = 9.0\n[methods.A]\nmethod = "auto"\n'
+    assert type(config(tmp_path, text).methods["A"].solver) is Memory
 
 
 @pytest.mark.parametrize("value", ["auot", 3, ["auto"], {"name": "auto"}])

@@ -3,9 +3,9 @@
 import os
 import subprocess
 import sys
-import time
 
 import pytest
+from filelock import FileLock
 
 from flanp.cli.compiled import FOLDER, keep_compiled, remove_half_written
 from flanp.simulator.placement import local_devices
@@ -65,8 +65,6 @@ def test_what_a_killed_process_left_half_written_is_cleared_away(flanp, tmp_path
     (program,) = rounds(tmp_path / "cache")
     program.write_bytes(program.read_bytes()[:100])
     program.with_name(program.name.removesuffix("-cache") + "-atime").unlink()
-    long_ago = time.time() - 1000
-    os.utime(program, (long_ago, long_ago))
     assert "persistent compilation" not in flanp("run", "a.toml", "--out", "two")
     assert program.stat().st_size > 1000
     program.write_bytes(b"damaged")
@@ -80,8 +78,13 @@ def test_nothing_is_kept_where_it_is_not_wanted(flanp, tmp_path):
 
 def test_what_is_being_written_now_stays(tmp_path):
     (tmp_path / "a-cache").write_bytes(b"half")
-    remove_half_written(tmp_path)
+    (tmp_path / "b-cache").write_bytes(b"whole")
+    (tmp_path / "b-atime").write_bytes(b"date")
+    with FileLock(tmp_path / ".lockfile"):
+        remove_half_written(tmp_path)
     assert (tmp_path / "a-cache").exists()
+    remove_half_written(tmp_path)
+    assert [path.name for path in tmp_path.glob("*-cache")] == ["b-cache"]
 
 
 @pytest.mark.parametrize("given", [True, False])

@@ -240,10 +240,13 @@ def test_a_run_takes_the_steps_of_a_plain_loop():
 def test_large_looks_are_taken_in_blocks(monkeypatch):
     def rows():
         method = Method(FedAvg(0.1), Everyone(), Never(), Equal(tau=2, batch=4))
-        return list(prepare(Custom(network, small_network), images(), method, max_rounds=3))
+        run = prepare(Custom(network, small_network), images(), method, max_rounds=3)
+        return list(run), run.engine.machine._sight.block
 
-    whole = rows()
+    whole, all_of_them = rows()
     monkeypatch.setattr(probing, "MOST_NUMBERS", 1)
-    for one, other in zip(rows(), whole, strict=True):
+    one_by_one, block = rows()
+    assert block == 1 < all_of_them
+    for one, other in zip(one_by_one, whole, strict=True):
         assert one.loss == pytest.approx(other.loss, rel=1e-5)
         assert one.grad_norm_sq == pytest.approx(other.grad_norm_sq, rel=1e-4)

@@ -79,14 +79,14 @@ def test_a_bad_reply_changes_nothing_but_a_counter(fault):
     assert not np.array_equal(w_of(result), w_of(go(fleet())[1]))
 
 
-def crashing_fleet(who, crashes=1):
-    """Return three nodes that take 10, 2 and 30 seconds, one of which fails in the second round."""
+def crashing_fleet(who, crashes=1, number=2):
+    """Return three nodes that take 10, 2 and 30 seconds, one of which fails in a round."""
     seconds = (10.0, 2.0, 30.0)
     grid, time = slow_fleet(seconds)
     for node, takes in zip(grid.nodes.values(), seconds, strict=True):
         node.faults.extend([send(seconds_per_step=takes / 7)] * 9)
     for _ in range(crashes):
-        node_of(grid, who).faults.insert(2, "crash")
+        node_of(grid, who).faults.insert(number, "crash")
     return grid, time
 
 
@@ -112,14 +112,15 @@ def test_who_fails_while_others_are_at_work_is_asked_again(crashes):
 
 
 def test_nobody_is_asked_again_who_cannot_be_back_by_the_deadline():
-    """Client 0 takes 10 seconds: it fails after them, and the round ends at 15."""
-    grid, time = crashing_fleet(0)
-    patience = Deadline(15.0, quorum=0.3)
-    run = strategy(
-        FedAvg(0.05), participation=Everyone(), stop=Never(), time=time, patience=patience
-    )
-    run.start(grid, W_0, num_rounds=2)
-    assert "asked again" not in run.history.about["counts"]
+    """Client 0 takes 10 seconds: it fails after them, and the round ends at 15, not at 30."""
+    grid, time = crashing_fleet(0, number=1)
+    known = {"0": 10.0 / 7, "1": 2.0 / 7, "2": 30.0 / 7}
+    kind = {"participation": Everyone(), "stop": Never(), "time": time, "speeds": known}
+    run = strategy(FedAvg(0.05), patience=Deadline(15.0, quorum=0.3), **kind)
+    run.start(grid, W_0, num_rounds=1)
+    counts = run.history.about["counts"]
+    assert (counts["failed"], counts["late"]) == (1, 1)
+    assert "asked again" not in counts
 
 
 def test_the_slowest_is_not_asked_again_for_all_to_wait():

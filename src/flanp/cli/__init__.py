@@ -39,10 +39,10 @@ def _options(
         bool, typer.Option("--cache/--no-cache", help="Keep compiled programs for the next time.")
     ] = True,
 ) -> None:
-    if cache:
-        keep_compiled()
     if version:
         from flanp import __version__
 
         print(f"flanp {__version__}")
         raise typer.Exit
+    if cache:
+        keep_compiled()

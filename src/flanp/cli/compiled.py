@@ -3,7 +3,6 @@
 import hashlib
 import os
 import platform
-import time
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -15,8 +14,8 @@ SETTINGS = {
     "JAX_COMPILATION_CACHE_MAX_SIZE": str(512 * 2**20),
 }
 """JAX's own names. A small program is loaded in a millisecond; the oldest make room for others."""
-STALE_SECONDS = 60.0
-"""After which an entry without a date is no longer being written."""
+QUIET = ("Error reading persistent compilation", "Error writing persistent compilation")
+"""What JAX warns of: a program that cannot be read or kept is compiled, as without the folder."""
 
 
 def keep_compiled() -> None:
@@ -33,9 +32,12 @@ def keep_compiled() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):
             remove_half_written(folder)
-            os.environ.update(SETTINGS | {FOLDER: str(folder)})
-            # What cannot be read or kept is compiled, as it would be without the folder.
-            warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation")
+            others = os.environ.get("PYTHONWARNINGS", "").split(",")
+            ignored = [f"ignore:{words}:UserWarning" for words in QUIET]
+            warned = {"PYTHONWARNINGS": ",".join(filter(None, (*others, *ignored)))}
+            os.environ.update(SETTINGS | {FOLDER: str(folder)} | warned)
+            for words in QUIET:
+                warnings.filterwarnings("ignore", words)
 
 
 def processor() -> str:
@@ -54,9 +56,12 @@ def processor() -> str:
 def remove_half_written(folder: Path) -> None:
     """Remove what a killed process, or a full disk, has left: JAX writes an entry's date last.
 
-    Without a date it could not be read, and no other entry could be written.
+    Without a date it could not be read, and no other entry could be written. Whoever writes holds
+    the folder's lock; then nothing is removed.
     """
-    for entry in folder.glob("*-cache"):
-        dated = entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists()
-        if not dated and time.time() - entry.stat().st_mtime > STALE_SECONDS:
-            entry.unlink(missing_ok=True)
+    from filelock import FileLock, Timeout
+
+    with suppress(Timeout), FileLock(folder / ".lockfile", timeout=0):
+        for entry in folder.glob("*-cache"):
+            if not entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists():
+                entry.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from flanp.config.imports import imported, is_reference
 from flanp.method import Method, auto
 from flanp.metrics import Metric
 from flanp.parts import field_types
+from flanp.solvers.asynchronous import AsyncSolver
 
 METHOD = "method"
 
@@ -36,7 +37,10 @@ def build_methods(tables: dict[str, Any], folder: Path) -> dict[str, Method]:
                 raise BadInput(f"{where}{key}: unknown key{nearest(key, METHOD_PARTS)}")
         shared_parts = shared
         if is_auto(table if METHOD in table else tables, where):
-            table, shared_parts = chosen(table, shared), shared | {"participation": None}
+            table, shared_parts = (
+                chosen(table, shared, where, folder),
+                shared | {"participation": None},
+            )
         if "solver" not in shared | table:
             raise BadInput(
                 f'{where}solver: it is missing; for instance {{name="FedGATE", eta=0.05}}'
@@ -62,23 +66,39 @@ def is_auto(table: dict[str, Any], where: str) -> bool:
     return value == "auto"
 
 
-def chosen(own: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+def chosen(own: dict[str, Any], shared: dict[str, Any], where: str, folder: Path) -> dict[str, Any]:
     """Return the parts of `flanp.auto` as tables, but for what a method's own tables say of them.
 
     Step size and batch are the configuration's.
     """
     works = [part for part in (own.get("work"), shared.get("work")) if isinstance(part, dict)]
     has_batch = any(part.get("batch") is not None for part in works)
-    method = auto(1.0, 1 if has_batch else None)
+    method = auto(1.0, 1 if has_batch else None, _needs_rounds(own, shared, where, folder))
     tables: dict[str, Any] = {
         "solver": {"name": type(method.solver).__name__, "rho": as_table(method.solver)["rho"]},
         "participation": as_table(method.participation),
         "work": {key: v for key, v in as_table(method.work).items() if key != "batch"},
     }
     for key, table in own.items():
-        nameless = isinstance(table, dict) and "name" not in table and key in tables
-        tables[key] = tables[key] | table if nameless else table
+        given = {"name": table} if isinstance(table, str) else table
+        same = key in tables and _name(given) in (None, tables[key]["name"])
+        tables[key] = tables[key] | given if same and isinstance(given, dict) else given
     return tables
+
+
+def _needs_rounds(own: dict[str, Any], shared: dict[str, Any], where: str, folder: Path) -> bool:
+    """Whether what is said of a method beside "auto" makes sense with rounds only."""
+    solver, participation = _name(own.get("solver")), _name(own.get("participation"))
+    patience = _name(own.get("patience", shared.get("patience")))
+    if solver is not None:
+        cls = part_class("solver", solver, f"{where}solver.name", folder)
+        return not (isinstance(cls, AsyncSolver) or issubclass(cls, AsyncSolver))
+    return participation is not None or patience not in (None, "All")
+
+
+def _name(part: Any) -> str | None:
+    name = part.get("name") if isinstance(part, dict) else part
+    return name if isinstance(name, str) else None
 
 
 def build_part(family: str, value: Any, where: str, folder: Path, shared: Any = None) -> Any:

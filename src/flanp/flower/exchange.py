@@ -135,16 +135,17 @@ class Exchange:
         self.counts["exchanges"] += 1
         answers: dict[int, tuple[A, float]] = {}
         awaited: dict[str, Sent] = {}
-        slowest, failures = max(expected.values(), default=0.0), Counter[int]()
-        end = self.time.now() + min(slowest, deadline)
+        known = [seconds for seconds in expected.values() if seconds < math.inf]
+        end, failures = self.time.now() + min(max(known, default=0.0), deadline), Counter[int]()
 
         def again(node: int) -> dict[str, Sent]:
             failures[node] += 1
             back = self.time.now() + expected.get(node, math.inf)
-            if failures[node] >= TRIES or not back <= end < math.inf:
+            if failures[node] >= TRIES or back > end:
                 return {}
-            self.counts["asked again"] += 1
-            return self._push({node: contents[node]}, message_type, round_)
+            pushed = self._push({node: contents[node]}, message_type, round_)
+            self.counts["asked again"] += len(pushed)
+            return pushed
 
         for attempt in range(1, ATTEMPTS + 1):
             busy = {sent.node for sent in awaited.values()} | answers.keys()

@@ -37,7 +37,8 @@ class Setting:
     problem: problems.Problem
     batch: int | None
     targets: tuple[float, ...] | None
-    """Levels of the training loss, the last one tuned for; None: the statistical accuracy."""
+    """Levels of the training loss, of which the last that can be reached is tuned for; None: the
+    statistical accuracy."""
     seeds: int
     tuning_seeds: int
     horizon: float

@@ -57,7 +57,11 @@ def count(f: Callable[..., Any], *args: Any) -> int:
 
 def size_of(jaxpr: Jaxpr) -> int:
     """Return how many numbers a computation brings about."""
-    inside = sum(size_of(sub) for eqn in jaxpr.eqns for sub in jaxprs_in_params(eqn.params))
+    inside = sum(
+        eqn.params.get("length", 1) * size_of(sub)
+        for eqn in jaxpr.eqns
+        for sub in jaxprs_in_params(eqn.params)
+    )
     shapes = [getattr(v.aval, "shape", ()) for eqn in jaxpr.eqns for v in eqn.outvars]
     return inside + sum(map(math.prod, shapes))
 
@@ -87,7 +91,7 @@ def _outputs(eqn: JaxprEqn, inputs: list[Any]) -> list[Any]:
         value = RULES[name](params, *inputs)
         if value is not None:
             return [value]
-        _warn(f"{name} with {_unusual(params, inputs)}")
+        _warn(f"{name} with {_unusual(name, params, inputs)}")
     elif inner and name in INLINED:
         (inside,) = (v for v in params.values() if isinstance(v, ClosedJaxpr | Jaxpr))
         closed = inside if isinstance(inside, ClosedJaxpr) else ClosedJaxpr(inside, ())
@@ -217,6 +221,7 @@ RULES: dict[str, Callable[..., jax.Array | None]] = {
     "reduce_window_max": _pooled(_first_largest, -math.inf),
     "reduce_window_min": _pooled(_first_smallest, math.inf),
     "reduce_window_sum": _pooled(jnp.add, 0.0),
+    "reduce_window": lambda *_: None,
 }
 """What replaces a primitive: from its parameters and inputs; None where it cannot."""
 
@@ -226,7 +231,9 @@ def _taps(params: Params, kernel: jax.Array) -> int:
     return math.prod(kernel.shape[dim] for dim in params["dimension_numbers"].rhs_spec[2:])
 
 
-def _unusual(params: Params, inputs: list[Any]) -> str:
+def _unusual(name: str, params: Params, inputs: list[Any]) -> str:
+    if name == "reduce_window":
+        return "a function of its own"
     if params.get("batch_group_count", 1) != 1:
         return f"batch_group_count = {params['batch_group_count']}"
     if not jnp.issubdtype(inputs[0].dtype, jnp.floating):
@@ -236,7 +243,7 @@ def _unusual(params: Params, inputs: list[Any]) -> str:
 
 def _warn(what: str) -> None:
     warnings.warn(
-        f"the loss has {what}: it cannot be rewritten as a matrix product, and on CPUs it is some "
-        "ten times slower inside the loop over local steps than outside",
+        f"the loss, or a metric, has {what}: it cannot be rewritten as a matrix product, and on "
+        "CPUs it is ten and more times slower inside the loop over local steps than outside",
         stacklevel=2,
     )

@@ -38,7 +38,7 @@ def outcome(
 
     Whoever is still at work on an earlier task begins when that is done; whoever is away is not
     asked. A client that drops out is noticed when it does, and asked again if it is there and may
-    be back, by what is known of its speed, before the slowest of the others. Where nobody is there,
+    be back, by its known speed, before the slowest of those asked. Where nobody is there,
     the round passes until somebody is. `beside` are the bytes of a message that nobody waits for,
     of a single step, where such messages count.
     """
@@ -130,7 +130,8 @@ def _tried_again(
     """
     active, tau = round_.active, round_.tau
     expected = tau * round_.T[active] + round_.exchange[active]
-    slowest = min(expected[asked].max(), round_.ends.deadline)
+    known = expected[asked & np.isfinite(expected)]
+    slowest = min(known.max(initial=0.0), round_.ends.deadline)
     tries = [(begins, fates)]
     for again in range(1, TRIES):
         lost_at = begins + fates.ends

@@ -23,8 +23,8 @@ from flanp.trees import Tree
 
 MOST_ROWS, MOST_NUMBERS = 512, 8_000_000
 """How many rows, and numbers that they bring about, are looked at side by side at the most."""
-KEPT = 64
-"""How many problems, models and data are remembered to be in order."""
+KEPT = 8
+"""How many problems, with their models and data, are remembered to be in order."""
 TRACEABLE = "It is traced by JAX: no float(), int() or `if` on values that it computes"
 
 
@@ -138,12 +138,15 @@ class Shapes(NamedTuple):
 
     structure: jax.tree_util.PyTreeDef
     leaves: tuple[jax.ShapeDtypeStruct, ...]
+    double: bool
+    """Whether JAX computes in float64, which a loss may not be able to."""
 
     @classmethod
     def of(cls, params: Params) -> "Shapes":
         """Return the shapes of a model."""
         leaves, structure = jax.tree.flatten(jax.tree.map(jnp.asarray, params))
-        return cls(structure, tuple(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in leaves))
+        shapes = tuple(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in leaves)
+        return cls(structure, shapes, jax.dtypes.canonicalize_dtype(float) == np.float64)
 
     @property
     def params(self) -> Params:
@@ -163,12 +166,15 @@ def _check_loss(problem: Problem, shapes: Shapes, rows: Rows, given: str) -> Non
         jax.eval_shape(gradient, shapes.params, clients, weights)
 
 
-@lru_cache(maxsize=KEPT)
 def rows_at_a_time(of: Problem | Metric, shapes: Shapes, rows: Rows) -> int:
     """Return how many rows to look at side by side, by the numbers that each brings about."""
+    return max(1, min(MOST_ROWS, MOST_NUMBERS // max(1, _numbers(of, shapes, rows))))
+
+
+@lru_cache(maxsize=KEPT)
+def _numbers(of: Problem | Metric, shapes: Shapes, rows: Rows) -> int:
     f = of.function if isinstance(of, Metric) else of.loss
-    numbers = size_of(jax.make_jaxpr(by_matrices(f))(shapes.params, rows).jaxpr)
-    return max(1, min(MOST_ROWS, MOST_NUMBERS // max(1, numbers)))
+    return size_of(jax.make_jaxpr(by_matrices(f))(shapes.params, rows).jaxpr)
 
 
 class Computing:

@@ -73,7 +73,8 @@ def _check_arrive(
 ) -> None:
     """Refuse an asynchronous solver whose step the engine could not use."""
     name = f"{type(solver).__name__}.arrive"
-    noted = solver.note(server)
+    with calling(f"{type(solver).__name__}.note", "it must take the server's state"):
+        noted = as_arrays(solver.note(server))
     arrival = Arrival(w, told, noted, *np.array([1.0, 1.0, 3.0, 3.0, 2.0, 0.1, 1.0], np.float32))
     with calling(name, "it must take (w, server, own, m_i, arrival) and return an Arrived"):
         after = Arrived(*solver.arrive(w, server, own, m_i, arrival))
