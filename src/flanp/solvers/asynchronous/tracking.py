@@ -50,7 +50,7 @@ class Tracking(AsyncSolver):
     traced: ClassVar[tuple[str, ...]] = ("eta", "gamma", "rho")
 
     rho: Annotated[float, Within(0, 1, above=True)] = 0.1
-    """0.05, 0.1, 0.2 and 0.4 take 1.7, 1.8, 2.1 and 2.4 steps of the slowest client to a loss of 0.1
+    """0.05, 0.1, 0.2 and 0.4 take 1.7, 1.8, 2.1 and 2.4 steps of the slowest client to a loss of .1
     on the digits with exponential speeds, and 15.1, 14.7, 15.5 and 15.5 on skewed ones; full
     gradients, which have no noise, are quicker with 0.3."""
     cap: Annotated[float, Within(1, 1e6)] | None = field(default=10.0, kw_only=True)
