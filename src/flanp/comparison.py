@@ -17,7 +17,7 @@ from flanp.history import History
 from flanp.method import Method
 from flanp.participation import Everyone
 from flanp.parts import Seed, Within, check_is
-from flanp.problems import Problem
+from flanp.problems import Objective, Problem, Torch
 from flanp.progress import Progress
 from flanp.ratios import SpeedUp, speed_up
 from flanp.simulator.simulate import check_method, check_options, prepare
@@ -117,7 +117,7 @@ class Comparison:
 
 
 def compare(
-    problem: Problem,
+    problem: Objective,
     data: FederatedData | Source,
     methods: dict[str, Method],
     speeds: Speeds = DEFAULT,
@@ -166,7 +166,7 @@ def compare(
     True
     """
     check_options(options, given={"target", "seed", "endless", "resume", "hooks"})
-    check_is("problem", problem, Problem)
+    check_is("problem", problem, Problem | Torch)
     check_is("data", data, FederatedData | Source, ". Arrays: see flanp.data.from_clients")
     check_is("speeds", speeds, Speeds)
     check_is("partial", partial, Comparison | None)
@@ -249,7 +249,7 @@ def slug(name: str) -> str:
     return "-".join(words)[:60].strip("-") or "method"
 
 
-def _check(name: str, method: Method, problem: Problem, data: FederatedData) -> None:
+def _check(name: str, method: Method, problem: Objective, data: FederatedData) -> None:
     """Refuse a method that cannot run on the data before any other has run."""
     try:
         check_method(method, problem, data)

@@ -25,8 +25,9 @@ class Stream(IntEnum):
     DROPOUTS = 12
 
 
-ORDER, NOISE = 1, 2
-"""What the keys of a client's rounds are for: its order of samples, its compression's numbers.
+ORDER, NOISE, MODULE = 1, 2, 3
+"""What the keys of a client's rounds are for: its order of samples, its compression's numbers, what
+a PyTorch module draws, such as dropout.
 The simulator and the clients on real machines make the same ones."""
 
 

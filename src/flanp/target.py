@@ -10,7 +10,7 @@ from flanp.parts import Within, check_is
 
 if TYPE_CHECKING:
     from flanp.data.federated import FederatedData
-    from flanp.problems import Problem
+    from flanp.problems import Objective
 
 STATISTICAL_ACCURACY = "statistical accuracy"
 LOWER = {"loss": False, "grad_norm_sq": False}
@@ -72,7 +72,7 @@ class Target(NamedTuple):
 
 
 def resolve_target(
-    target: dict[str, float] | str | None, problem: "Problem", data: "FederatedData"
+    target: dict[str, float] | str | None, problem: "Objective", data: "FederatedData"
 ) -> dict[str, float] | None:
     """Return a target as a level, where it was given as "statistical accuracy"."""
     if not isinstance(target, str):

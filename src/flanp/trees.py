@@ -60,9 +60,15 @@ def rebuild(like: Tree, arrays: dict[str, Tree], name: str = "") -> Tree:
     return tuple(built.values())
 
 
-def transform(function: Callable[[Tree], Tree], tree: Tree) -> Tree:
-    """Return a tree of the same form with a function of each array."""
-    return rebuild(tree, {name: function(array) for name, array in leaves(tree).items()})
+def transform(function: Callable[..., Tree], tree: Tree, *more: Tree) -> Tree:
+    """Return a tree of the same form with a function of each array, or of those of several trees.
+
+    >>> transform(lambda a, b: a + b, {"a": 1.0, "b": ()}, {"a": 2.0, "b": ()})
+    {'a': 3.0, 'b': ()}
+    """
+    arrays, others = leaves(tree), [leaves(each) for each in more]
+    found = {name: function(a, *(each[name] for each in others)) for name, a in arrays.items()}
+    return rebuild(tree, found)
 
 
 def as_arrays(tree: Tree) -> Tree:

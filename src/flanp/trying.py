@@ -8,7 +8,7 @@ from flanp.checks import BadInput
 from flanp.data import FederatedData, Source
 from flanp.divergence import Diverged
 from flanp.method import Method
-from flanp.problems import Problem
+from flanp.problems import Objective
 from flanp.progress import Progress
 from flanp.simulator.simulate import Simulation, prepare
 from flanp.speeds import Speeds
@@ -23,7 +23,7 @@ RECORDS, ROUNDS = 20, 10.0
 
 
 def tune_methods(
-    problem: Problem,
+    problem: Objective,
     data: FederatedData | Source,
     methods: dict[str, Method],
     speeds: Speeds,

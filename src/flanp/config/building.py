@@ -1,7 +1,8 @@
 """The parts of a configuration, built from its tables."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from flanp.checks import BadInput, listed, nearest, shown
 from flanp.config.families import FAMILIES, INSTEAD, METHOD_PARTS, as_table, find_class
@@ -130,6 +131,8 @@ def build_part(family: str, value: Any, where: str, folder: Path, shared: Any = 
     for key in given:
         if _is_part(key, known.get(key)):
             given[key] = build_part(key, given[key], f"{where}.{key}", folder)
+        elif _is_function(known.get(key)) and isinstance(given[key], str):
+            given[key] = imported(given[key], f"{where}.{key}", folder)
     given = {key: _path(v, known.get(key), folder) for key, v in given.items()}
     try:
         return cls(**given)
@@ -178,6 +181,11 @@ def _is_part(key: str, hint: Any) -> bool:
         return False
     kinds = (hint, *get_args(hint))
     return any(isinstance(kind, type) and issubclass(kind, FAMILIES[key].bases) for kind in kinds)
+
+
+def _is_function(hint: Any) -> bool:
+    """Whether a parameter is a function, which a configuration names as module:attribute."""
+    return get_origin(hint) is Callable
 
 
 def _kind(found: Any) -> str:

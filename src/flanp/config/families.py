@@ -50,7 +50,11 @@ FAMILIES: dict[str, Family] = {
     ),
     "split": _family(data.Split, data.IID, data.Dirichlet, data.ByLabel, data.Unequal, data.Apart),
     "problem": _family(
-        problems.Problem, problems.LinearRegression, problems.LogisticRegression, problems.MLP
+        (problems.Problem, problems.Torch),
+        problems.LinearRegression,
+        problems.LogisticRegression,
+        problems.MLP,
+        problems.Torch,
     ),
     "speeds": _family(
         speeds.Speeds,

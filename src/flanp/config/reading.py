@@ -61,7 +61,7 @@ class Config:
     """A checked configuration."""
 
     settings: Settings
-    problem: problems.Problem
+    problem: problems.Objective
     data: data.Source | data.FederatedData
     speeds: speeds.Speeds
     network: network.Network

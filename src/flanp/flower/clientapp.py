@@ -18,7 +18,7 @@ from flanp.flower.models import (
     torch_model,
 )
 from flanp.flower.naming import solver_of
-from flanp.flower.order import batches, round_key, uniforms
+from flanp.order import batches, round_key, uniforms
 from flanp.flower.packing import DENSE, pack
 from flanp.flower.vectors import Names, names_of
 from flanp.flower.wire import (

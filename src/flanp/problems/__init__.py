@@ -1,9 +1,10 @@
-"""What is minimised: linear and logistic regression, an MLP, and any model of your own."""
+"""What is minimised: linear and logistic regression, an MLP, any model of your own."""
 
 from flanp.metrics import Metric
-from flanp.problems.base import Batch, Constants, Custom, Params, Problem
+from flanp.problems.base import Batch, Constants, Custom, Objective, Params, Problem
 from flanp.problems.classification import MLP, LogisticRegression
 from flanp.problems.linear import LinearRegression, Quadratic
+from flanp.problems.pytorch import Torch
 
 __all__ = [
     "MLP",
@@ -13,7 +14,9 @@ __all__ = [
     "LinearRegression",
     "LogisticRegression",
     "Metric",
+    "Objective",
     "Params",
     "Problem",
     "Quadratic",
+    "Torch",
 ]

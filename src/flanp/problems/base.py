@@ -39,13 +39,22 @@ class Constants(NamedTuple):
         return self.L / self.mu
 
 
-class Problem(Part):
-    """A model and its loss. Hashable, since compiled programs are kept by problem."""
+class Objective(Part):
+    """What is minimised, whichever library computes it."""
 
     l2: float = 0.0
     """Curvature that the loss has in every direction, whatever the data."""
     metrics: tuple[Metric, ...] = ()
     """What is measured on held-out data."""
+
+    def constants(self, data: FederatedData) -> Constants | None:
+        """Return mu, L and c, where they are known."""
+        del data
+        return None
+
+
+class Problem(Objective):
+    """A model and its loss in JAX. Hashable, since compiled programs are kept by problem."""
 
     @abstractmethod
     def init(self, key: jax.Array, data: FederatedData) -> Params:
@@ -58,11 +67,6 @@ class Problem(Part):
     def condense(self, data: FederatedData) -> tuple["Problem", FederatedData]:
         """Return an equal problem on less data, for runs that use full local gradients only."""
         return self, data
-
-    def constants(self, data: FederatedData) -> Constants | None:
-        """Return mu, L and c, where they are known."""
-        del data
-        return None
 
     def minimiser(self, data: FederatedData) -> Params | None:
         """Return the exact minimiser w* of L_N, where it can be computed."""

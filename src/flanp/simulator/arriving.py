@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from flanp.simulator.kept import Traffic
 from flanp.simulator.program import Numbers, Program, Shard
 from flanp.simulator.rounds import Chunk, local_work, rows
 from flanp.simulator.sampling import round_keys
@@ -15,27 +16,6 @@ from flanp.solvers import ClientState
 from flanp.solvers.asynchronous import Arrival, AsyncSolver
 from flanp.streams import NOISE, ORDER
 from flanp.trees import Number, Tree
-
-
-class Traffic(NamedTuple):
-    """What arrivals change."""
-
-    w: jax.Array
-    """The global model."""
-    server: Tree
-    """The solver's state at the server."""
-    steps: jax.Array
-    """How many steps the server has done."""
-    clients: Tree
-    """What is kept of each client: arrays with a row for each."""
-    start: jax.Array
-    """The model that each client was last sent."""
-    told: Tree
-    """What it was told with it."""
-    noted: Tree
-    """What the server noted of its own state then."""
-    sent_at: jax.Array
-    """The number of the server's steps by then."""
 
 
 class Line(NamedTuple):

@@ -2,22 +2,22 @@
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from flanp.clock import Clock, Heard
 from flanp.data.federated import FederatedData
 from flanp.engine import Reply, Round
 from flanp.measurement import Look, Seen
-from flanp.problems import Problem
-from flanp.simulator.arriving import Fleet, Line, Traffic, arrivals
+from flanp.problems import Objective
+from flanp.simulator.backend import Backend
 from flanp.simulator.clients import SimulatedClients
-from flanp.simulator.flights import Events, Flights, course, spent
+from flanp.simulator.compiled import COMPILED
+from flanp.simulator.flights import Flights, course, spent
+from flanp.simulator.kept import Traffic
 from flanp.simulator.saving import load_clock, require_names, save_clock
 from flanp.simulator.world import World
 from flanp.solvers.asynchronous import AsyncSolver
-from flanp.trees import Tree, leaves, rebuild
+from flanp.trees import Vector, leaves, rebuild
 
 FLIGHTS = "flights"
 
@@ -25,7 +25,7 @@ FLIGHTS = "flights"
 class AsyncModel(NamedTuple):
     """What the simulator keeps of a run."""
 
-    w: jax.Array
+    w: Vector
     traffic: Traffic
     """All arrays; its w is the same."""
     flights: Flights
@@ -34,40 +34,29 @@ class AsyncModel(NamedTuple):
 class AsyncSimulator(SimulatedClients[AsyncModel]):
     """An engine (flanp.engine) whose round is as many arrivals as there are clients at work.
 
-    The order of events depends on times alone, so it is found first; then all the work between two
-    looks at the model is done in one compiled program, event by event, on one device.
+    The order of events depends on times alone, so it is found first; then the backend does all the
+    work between two looks at the model.
     """
 
     def __init__(
         self,
-        problem: Problem,
+        problem: Objective,
         data: FederatedData,
         solver: AsyncSolver,
         world: World,
         first: int = 1,
+        *,
+        backend: Backend = COMPILED,
         **options: Any,
     ):
         """Set the clients up; see `SimulatedClients`."""
-        super().__init__(problem, data, solver, world, first, **options | {"devices": 1})
-        self.solver = solver
+        super().__init__(problem, data, solver, world, first, backend=backend, **options)
+        self.solver, self.arrivals = solver, backend.arrivals(self.machine, solver)
 
     def start(self) -> AsyncModel:
         """Return the start model."""
-        machine, solver = self.machine, self.solver
-        with machine.running():
-            w = machine.start_w
-            server = jax.tree.map(jnp.asarray, solver.server_start(w))
-            steps = jnp.zeros((), jnp.int32)
-
-            def for_each(tree: Tree) -> Tree:
-                rows = machine.place.rows
-                return jax.tree.map(lambda a: jnp.broadcast_to(a, (rows, *jnp.shape(a))), tree)
-
-            told, noted = jax.tree.map(jnp.asarray, (solver.tell(server), solver.note(server)))
-            kept = jax.tree.map(jnp.asarray, solver.join(w))
-            tables = (for_each(a) for a in (kept, w, told, noted, steps))
-            traffic = jax.device_put(Traffic(w, server, steps, *tables), machine.place.everywhere)
-        return AsyncModel(traffic.w, traffic, Flights.none(machine.place.N))
+        traffic = self.arrivals.start()
+        return AsyncModel(traffic.w, traffic, Flights.none(len(self.s)))
 
     def restart(self, model: AsyncModel) -> AsyncModel:
         """Return the model as it is: clients at work have no stages."""
@@ -84,7 +73,7 @@ class AsyncSimulator(SimulatedClients[AsyncModel]):
             self._message_bytes,
             self._periods(round_),
         )
-        traffic, used = self._arrive(model.traffic, what.events, round_)
+        traffic, used = self.arrivals.arrive(model.traffic, what.events, round_)
         came = what.tasks[what.tasks.ok]
         heard: Heard = ()
         if not self.world.known:
@@ -130,41 +119,10 @@ class AsyncSimulator(SimulatedClients[AsyncModel]):
                 a = arrays[name]
                 if _by_client(name):
                     a = a[np.argsort(order)]
-                found[name] = jax.device_put(a, self.machine.place.everywhere)
+                found[name] = self.machine.place.put(a)
             traffic = Traffic(**rebuild(start, found))
         flights = Flights(*(arrays[f"{FLIGHTS}.{k}"] for k in Flights.__dataclass_fields__))
         return AsyncModel(traffic.w, traffic, flights), load_clock(arrays, clock)
-
-    def _arrive(
-        self, traffic: Traffic, events: Events, round_: Round
-    ) -> tuple[Traffic, np.ndarray]:
-        """Do the work, and the server's steps."""
-        machine, count = self.machine, len(events.client)
-        room = 1 << (count - 1).bit_length()
-        weight = self.s / self.s.mean()
-
-        def padded(a: np.ndarray, dtype: Any) -> np.ndarray:
-            return np.concatenate([a, np.zeros(room - count)]).astype(dtype)
-
-        length = self.solver.local.length(np.maximum(events.tau, 1))
-        line = Line(
-            padded(machine.place.row_of_client[events.client], np.int32),
-            padded(events.arrives, bool),
-            padded(events.departs, bool),
-            padded(events.number, np.int32),
-            padded(events.tau, np.int32),
-            padded(length, machine.precision),
-            padded(weight[events.client], machine.precision),
-            np.int32(count),
-        )
-        total = float(weight[round_.active].sum())
-        numbers = (len(round_.active), total, round_.eta, round_.gamma)
-        fleet = Fleet(*np.array(numbers, machine.precision))
-        with machine.running():
-            traffic, used = arrivals(
-                machine.program, machine.numbers, traffic, machine.shard, line, fleet, machine.key
-            )
-            return traffic, np.asarray(used)[:count] > 0
 
     def _periods(self, round_: Round) -> np.ndarray:
         """Return the least time between two models that a client is sent."""

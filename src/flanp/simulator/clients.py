@@ -2,25 +2,24 @@
 
 from typing import Any, Generic, Protocol, TypeVar
 
-import jax
 import numpy as np
 
 from flanp.clock import Heard
 from flanp.data.federated import FederatedData
 from flanp.engine import Roll
-from flanp.problems import Problem
-from flanp.simulator.machine import Machine
+from flanp.problems import Objective
+from flanp.simulator.backend import Backend, Machine
 from flanp.simulator.world import World
 from flanp.solvers import Solver
 from flanp.solvers.asynchronous import AsyncSolver
-from flanp.trees import Tree
+from flanp.trees import Tree, Vector, leaves
 
 
 class Held(Protocol):
     """What a simulator keeps of a run."""
 
     @property
-    def w(self) -> jax.Array:
+    def w(self) -> Vector:
         """The global model, as one vector."""
 
 
@@ -32,14 +31,16 @@ class SimulatedClients(Generic[H]):
 
     def __init__(
         self,
-        problem: Problem,
+        problem: Objective,
         data: FederatedData,
         solver: Solver | AsyncSolver,
         world: World,
         first: int = 1,
+        *,
+        backend: Backend,
         **options: Any,
     ):
-        """Set the clients up; see `Machine` for the options.
+        """Set the clients up; see the backend's machine for the options.
 
         Args:
             problem: what is minimised.
@@ -47,17 +48,17 @@ class SimulatedClients(Generic[H]):
             solver: the federated solver.
             world: how long the clients really take.
             first: where speeds are not known, how many clients are awaited at the start.
+            backend: what computes.
             options: batch, seed, precision, chunk, metrics, row_by_row, devices.
         """
-        self.machine = Machine(problem, data, solver, world.ranking, **options)
+        self.machine: Machine = backend.machine(problem, data, solver, world.ranking, **options)
         self.world, self.s = world, data.s
         self._roll = Roll(self.machine.everyone, self.s)
-        each, size = np.dtype(self.machine.precision).itemsize, self.machine.layout.size
-        self._message_bytes = solver.compression.message_bytes(size, each)
-        with self.machine.running():
-            w = self.machine.start_w
-            told = jax.eval_shape(lambda w: solver.tell(solver.server_start(w)), w)
-        self._model_bytes = each * (size + sum(leaf.size for leaf in jax.tree.leaves(told)))
+        each, size = np.dtype(self.machine.precision).itemsize, self.machine.size
+        carried = each * self.machine.carried
+        self._message_bytes = solver.compression.message_bytes(size, each) + carried
+        told = leaves(solver.tell(solver.server_start(np.zeros(size, self.machine.precision))))
+        self._model_bytes = each * (size + sum(map(np.size, told.values()))) + carried
         self._probe = np.zeros(data.N) if world.known else world.probe()
         self._answers = self._probe + self.exchange()
         self._awaited = float(np.sort(self._answers)[min(first, data.N) - 1])

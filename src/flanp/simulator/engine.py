@@ -2,22 +2,23 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 
 from flanp.clock import Clock
 from flanp.data.federated import FederatedData
 from flanp.engine import Reply, Round
 from flanp.measurement import Look, Seen
-from flanp.problems import Problem
+from flanp.problems import Objective
+from flanp.simulator.backend import Backend
 from flanp.simulator.clients import SimulatedClients
-from flanp.simulator.holding import Model, Past, Rounds
+from flanp.simulator.compiled import COMPILED
+from flanp.simulator.kept import Model, Past
 from flanp.simulator.outcomes import Outcome, outcome
 from flanp.simulator.saving import load_arrays, save_arrays
 from flanp.simulator.world import World
 from flanp.solvers import Solver
 from flanp.tasks import NO_TASKS
-from flanp.trees import Tree
+from flanp.trees import Tree, as_arrays, transform
 
 
 class Simulator(SimulatedClients[Model]):
@@ -25,16 +26,18 @@ class Simulator(SimulatedClients[Model]):
 
     def __init__(
         self,
-        problem: Problem,
+        problem: Objective,
         data: FederatedData,
         solver: Solver,
         world: World,
         first: int = 1,
+        *,
+        backend: Backend = COMPILED,
         **options: Any,
     ):
         """Set the clients up; see `SimulatedClients`."""
-        super().__init__(problem, data, solver, world, first, **options)
-        self.solver, self.rounds = solver, Rounds(self.machine, solver)
+        super().__init__(problem, data, solver, world, first, backend=backend, **options)
+        self.solver, self.rounds = solver, backend.rounds(self.machine, solver)
 
     def start(self) -> Model:
         """Return the start model."""
@@ -102,12 +105,12 @@ class Simulator(SimulatedClients[Model]):
         `recalled` is the server's state with what those had done who joined in this round.
         """
         # On the host, for messages of many rounds are put side by side there.
-        told = jax.tree.map(np.asarray, self.solver.tell(before.server))
+        told = as_arrays(self.solver.tell(before.server))
         here = Past(np.asarray(before.w), told, np.asarray(after.m_1))
         past = before.past | {round_.number: here}
         heard = before.heard.copy()
         heard[what.answered] = heard[what.done.client] = True
-        server = jax.tree.map(lambda a, b, c: a + (b - c), after.server, recalled, before.server)
+        server = transform(lambda a, b, c: a + (b - c), after.server, recalled, before.server)
         after = after._replace(server=server, past=past, heard=heard)
         absent = what.done[~np.isin(what.done.client, what.answered)]
         if not len(absent):

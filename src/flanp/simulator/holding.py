@@ -1,58 +1,28 @@
-"""Holding rounds: what a run keeps of its clients, and how a round changes it."""
+"""Holding rounds with compiled programs."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from flanp.simulator import rounds
-from flanp.simulator.machine import Machine
+from flanp.simulator.kept import Model
+from flanp.simulator.machine import CompiledMachine
 from flanp.solvers import Solver, Step
 from flanp.solvers.base import step_of
-from flanp.tasks import NO_TASKS, Tasks
+from flanp.tasks import Tasks
 from flanp.trees import Tree
 
 
-class Model(NamedTuple):
-    """What the simulator keeps of a run."""
-
-    w: jax.Array
-    """The global model, as one vector."""
-    server: Tree
-    """The solver's state at the server."""
-    clients: Tree
-    """All that clients keep: arrays with a row for each."""
-    inbox: Tree
-    """Room for what clients keep of a round until its mean message is known."""
-    m_1: jax.Array
-    """The participants' mean first direction in the last round, where absent clients need it."""
-    under_way: Tasks = NO_TASKS
-    """Work that was asked for in earlier rounds and is not done."""
-    past: dict[int, "Past"] = {}  # noqa: RUF012  never changed
-    """What it is done from, by number of the round."""
-    heard: np.ndarray = np.zeros(0, bool)
-    """Whose state the server knows, where absent clients are remembered."""
-
-
-class Past(NamedTuple):
-    """A round that clients still work for."""
-
-    w: np.ndarray
-    server: Tree
-    """What they were told of the server's state."""
-    m_1: np.ndarray
-    """The participants' mean first direction from w."""
-
-
-class Rounds:
+class CompiledRounds:
     """Holds rounds; whose, and when, is for its user to say.
 
     How many clients take part is data to the compiled program, not part of it: one compilation
     serves all stages.
     """
 
-    def __init__(self, machine: Machine, solver: Solver):
+    def __init__(self, machine: CompiledMachine, solver: Solver):
         self.machine, self.solver = machine, solver
 
     def start(self) -> Model:

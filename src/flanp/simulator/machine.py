@@ -13,6 +13,7 @@ from flanp.metrics import Metric
 from flanp.parts import with_values
 from flanp.problems import Problem
 from flanp.simulator import measuring
+from flanp.simulator.backend import Remembered
 from flanp.simulator.layout import layout_of
 from flanp.simulator.placement import Placement, chunk_size
 from flanp.simulator.probing import (
@@ -38,11 +39,7 @@ KEPT = 8
 """How many rounds' seats are kept on the devices: in a stage each round asks for the same."""
 
 
-Remembered = tuple[Tree, Tree, np.ndarray]
-"""The states of the server and of the clients, and whom the server has heard."""
-
-
-class Machine:
+class CompiledMachine:
     """Holds the clients' data, and looks at models; whose, and when, is for its user to say."""
 
     def __init__(
@@ -78,6 +75,8 @@ class Machine:
         self._kept: dict[Tree, Tree] = {}
         check_range(data, precision)
         check_solver(solver)
+        if isinstance(solver, AsyncSolver):
+            devices = 1  # events come one after the other
         self.place = place = Placement(ranking, precision, devices)
         self.key = jax.random.key(seed)
         with self.running():
@@ -112,6 +111,16 @@ class Machine:
             self.start_w = jax.device_put(w, place.everywhere)
             self._w_star = None if w_star is None else np.asarray(w_star, precision)
         self.everyone = np.arange(place.N)
+
+    @property
+    def size(self) -> int:
+        """How many numbers are trained: all of them."""
+        return self.layout.size
+
+    @property
+    def carried(self) -> int:
+        """How many numbers of a model are not trained: none."""
+        return 0
 
     @property
     def metrics(self) -> dict[str, bool | None]:

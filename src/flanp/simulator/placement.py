@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from flanp.cores import cores
 from flanp.data.federated import FederatedData, pad_rows
 from flanp.simulator.measuring import Covered
 from flanp.simulator.program import CLIENTS, Shard
@@ -48,13 +49,21 @@ class Placement:
         """How many rows an array of clients has."""
         return self.D * self.slots
 
+    def put(self, a: np.ndarray) -> jax.Array:
+        """Return an array that each device holds."""
+        return jax.device_put(a, self.everywhere)
+
+    def put_rows(self, a: np.ndarray) -> jax.Array:
+        """Return an array of which each device holds its clients' rows."""
+        return jax.device_put(a, self.on_clients)
+
     def deal(self, data: FederatedData) -> Shard:
         """Put the clients' data on their devices."""
         return Shard(
-            batch=tuple(self._put(a, self.dtype(a)) for a in data.batch),
-            weights=self._put(data.weights, self.precision),
-            rows=self._put((data.weights > 0).sum(axis=1), np.dtype(np.int32)),
-            number=self._put(np.arange(self.N), np.dtype(np.int32)),
+            batch=tuple(self._dealt(a, self.dtype(a)) for a in data.batch),
+            weights=self._dealt(data.weights, self.precision),
+            rows=self._dealt((data.weights > 0).sum(axis=1), np.dtype(np.int32)),
+            number=self._dealt(np.arange(self.N), np.dtype(np.int32)),
         )
 
     def deal_rows(self, test: tuple[np.ndarray, ...]) -> tuple[tuple[jax.Array, ...], jax.Array]:
@@ -114,7 +123,7 @@ class Placement:
     def _room(self, chunk: int) -> int:
         return -(-self.slots // chunk) * chunk
 
-    def _put(self, a: np.ndarray, dtype: np.dtype) -> jax.Array:
+    def _dealt(self, a: np.ndarray, dtype: np.dtype) -> jax.Array:
         shards = [
             jax.device_put(a[rows].astype(dtype, copy=False), device)
             for rows, device in zip(np.split(self._owner, self.D), self.mesh.devices, strict=True)
@@ -125,9 +134,8 @@ class Placement:
 
 def local_devices() -> list[Any]:
     """Return the accelerators or, on a machine without any, one CPU device for each core."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     with suppress(RuntimeError):  # JAX is running already: use the devices that it has
-        jax.config.update("jax_num_cpu_devices", cores)
+        jax.config.update("jax_num_cpu_devices", len(cores()))
         given = [f for f in os.environ.get("XLA_FLAGS", "").split() if f not in PATIENCE]
         os.environ["XLA_FLAGS"] = " ".join((*PATIENCE, *given))
     return jax.local_devices()

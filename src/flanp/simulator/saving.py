@@ -3,13 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-import jax
 import numpy as np
 
 from flanp.checks import BadInput
 from flanp.clock import Clock
-from flanp.simulator.holding import Model, Past
-from flanp.simulator.placement import Placement
+from flanp.simulator.backend import Storage
+from flanp.simulator.kept import Model, Past
 from flanp.tasks import NO_TASKS, Tasks
 from flanp.trees import Tree, leaves, rebuild
 
@@ -17,7 +16,7 @@ SERVER, CLIENTS, LATE, PAST = "server", "clients", "under way", "past"
 REPORTS, ORDER, HEARD = "clock.reports", "clock.order", "heard"
 
 
-def save_arrays(model: Model, clock: Clock, place: Placement) -> dict[str, np.ndarray]:
+def save_arrays(model: Model, clock: Clock, place: Storage) -> dict[str, np.ndarray]:
     """Return w, the states by name, with a row for each client by id, and what is under way."""
     arrays = {"w": model.w} | leaves(model.server, SERVER)
     named = {name: np.asarray(a) for name, a in arrays.items()}
@@ -62,28 +61,24 @@ def require_names(arrays: dict[str, np.ndarray], names: Iterable[str]) -> set[st
 
 
 def load_arrays(
-    arrays: dict[str, np.ndarray], start: Model, clock: Clock, place: Placement
+    arrays: dict[str, np.ndarray], start: Model, clock: Clock, place: Storage
 ) -> tuple[Model, Clock]:
     """Return the model and the clock of `save_arrays`; `start` is a start model of the run."""
-
-    def everywhere(a: np.ndarray) -> jax.Array:
-        return jax.device_put(a, place.everywhere)
-
     require_names(arrays, {"w", *leaves(start.server, SERVER), *leaves(start.clients, CLIENTS)})
 
     def server(prefix: str) -> Tree:
         named = leaves(start.server, prefix)
-        return rebuild(start.server, {name: everywhere(arrays[name]) for name in named}, prefix)
+        return rebuild(start.server, {name: place.put(arrays[name]) for name in named}, prefix)
 
     def one_past(prefix: str) -> Past:
-        like = Past(start.w, start.server, start.w)._asdict()  # type: ignore[arg-type]
+        like = Past(start.w, start.server, start.w)._asdict()
         return Past(**rebuild(like, arrays, prefix))
 
     rows = {}
     for name, room in leaves(start.clients, CLIENTS).items():
         filled = np.zeros(room.shape, room.dtype)
         filled[place.row_of_client] = arrays[name]
-        rows[name] = jax.device_put(filled, place.on_clients)
+        rows[name] = place.put_rows(filled)
     under_way = NO_TASKS
     if LATE in arrays:
         kinds = [column.dtype for column in NO_TASKS.columns]
@@ -91,7 +86,7 @@ def load_arrays(
     numbers = {name.split(".")[1] for name in arrays if name.startswith(f"{PAST}.")}
     past = {int(q): one_past(f"{PAST}.{q}") for q in sorted(numbers, key=int)}
     model = start._replace(
-        w=everywhere(arrays["w"]),
+        w=place.put(arrays["w"]),
         server=server(SERVER),
         clients=rebuild(start.clients, rows, CLIENTS),
         under_way=under_way,

@@ -23,12 +23,14 @@ from flanp.method import Method
 from flanp.metrics import Metric
 from flanp.network import FREE, Network
 from flanp.parts import Count, Seed, check_is, field_types
-from flanp.problems import Problem
+from flanp.problems import Objective, Problem, Torch
 from flanp.progress import Progress
+from flanp.pytorch import PYTORCH
 from flanp.run import Run
 from flanp.simulator.asynchronous import AsyncSimulator
+from flanp.simulator.compiled import COMPILED
 from flanp.simulator.engine import Simulator
-from flanp.simulator.holding import Model
+from flanp.simulator.kept import Model
 from flanp.simulator.world import world_of
 from flanp.solvers.asynchronous import AsyncSolver
 from flanp.solvers.base import check_step_sizes
@@ -40,7 +42,7 @@ Simulation: TypeAlias = Run[Model]
 
 
 def prepare(
-    problem: Problem,
+    problem: Objective,
     data: FederatedData | Source,
     method: Method,
     speeds: Speeds = DEFAULT,
@@ -70,7 +72,7 @@ def prepare(
     [0, 1, 1, 1]
     """
     check_options(limits)
-    check_is("problem", problem, Problem)
+    check_is("problem", problem, Problem | Torch)
     check_is("data", data, FederatedData | Source, ". Arrays: see flanp.data.from_clients")
     check_is("method", method, Method, ". Give it as flanp.Method(solver)")
     check_is("speeds", speeds, Speeds, ". Numbers: flanp.speeds.Measured((1.0, ...))")
@@ -99,6 +101,7 @@ def prepare(
         "precision": precision,
         "metrics": measured,
         "devices": check_is("devices", devices, Count | None),
+        "backend": PYTORCH if isinstance(problem, Torch) else COMPILED,
     }
     engine: Any  # of the one kind or the other
     if isinstance(method.solver, AsyncSolver):
@@ -138,7 +141,7 @@ def prepare(
 
 
 def simulate(
-    problem: Problem,
+    problem: Objective,
     data: FederatedData | Source,
     method: Method,
     speeds: Speeds = DEFAULT,
@@ -186,7 +189,7 @@ def simulate(
         return run.to_the_end()
 
 
-def check_method(method: Method, problem: Problem, data: FederatedData) -> Method:
+def check_method(method: Method, problem: Objective, data: FederatedData) -> Method:
     """Return a method with what its rule needs of the problem; refuse one that cannot run."""
     method.participation.check(data.N)
     if isinstance(method.solver, AsyncSolver):

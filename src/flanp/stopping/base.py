@@ -12,7 +12,7 @@ from flanp.stage import Stage
 
 if TYPE_CHECKING:
     from flanp.data.federated import FederatedData
-    from flanp.problems import Problem
+    from flanp.problems import Objective
 
 Memory = dict[str, Any]
 """What a rule remembers from round to round and stage to stage: numbers by name."""
@@ -56,7 +56,7 @@ class StageRule(Part):
     ) -> tuple[bool, Memory]:
         """Return whether the stage ends after `rounds` rounds of it, and what to remember."""
 
-    def complete(self, problem: "Problem", data: "FederatedData") -> "StageRule":
+    def complete(self, problem: "Objective", data: "FederatedData") -> "StageRule":
         """Return the rule with what it needs of a problem's constants."""
         del problem, data
         return self

@@ -12,7 +12,7 @@ from flanp.stopping.base import Memory, StageRule
 
 if TYPE_CHECKING:
     from flanp.data.federated import FederatedData
-    from flanp.problems import Problem
+    from flanp.problems import Objective
 
 
 @final
@@ -25,7 +25,7 @@ class StatisticalAccuracy(StageRule):
     c: Positive | None = None
     """The constant of the statistical accuracy V_ns = c/(n s); the problem's own if left out."""
 
-    def complete(self, problem: "Problem", data: "FederatedData") -> "StatisticalAccuracy":
+    def complete(self, problem: "Objective", data: "FederatedData") -> "StatisticalAccuracy":
         """Return the rule with the constants of a problem in place of those left out."""
         if self.mu is not None and self.c is not None:
             return self
