@@ -21,7 +21,7 @@ test-flower: $(VENV)/.flower
 	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder --durations 8 \
 		--ignore tests/deployment/test_overhead.py \
 		$(addprefix tests/deployment/test_,stragglers.py docs.py deployment.py resume.py) \
-		tests/deployment tests/flower src/flanp/flower
+		tests/deployment tests/flower tests/pytorch src/flanp/flower src/flanp/pytorch
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

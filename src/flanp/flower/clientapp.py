@@ -18,7 +18,6 @@ from flanp.flower.models import (
     torch_model,
 )
 from flanp.flower.naming import solver_of
-from flanp.order import batches, round_key, uniforms
 from flanp.flower.packing import DENSE, pack
 from flanp.flower.vectors import Names, names_of
 from flanp.flower.wire import (
@@ -35,6 +34,7 @@ from flanp.flower.wire import (
     number,
     read_task,
 )
+from flanp.order import batches, round_key, uniforms
 from flanp.parts import Part
 from flanp.solvers import ClientState, Solver, Step
 from flanp.solvers.training import Posted

@@ -109,8 +109,9 @@ class Going:
         t.start[i], t.sent_at[i] = t.w, t.steps
         put(t.told, i, self.solver.tell(t.server))
         put(t.noted, i, self.solver.note(t.server))
-        if self._next[e] is not None:
-            self._begin(self._next[e])
+        following = self._next[e]
+        if following is not None:
+            self._begin(following)
 
 
 def _next_of_client(clients: np.ndarray) -> list[int | None]:

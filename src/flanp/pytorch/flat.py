@@ -47,7 +47,7 @@ class FlatModule:
 
 
 def first_module(factory: Callable[[], Any], seed: int, precision: str) -> torch.nn.Module:
-    """Return the start model that a factory makes under a seed, which leaves others' draws alone."""
+    """Return the start model that a factory makes; its draws depend on the seed alone."""
     if isinstance(factory, torch.nn.Module):
         raise BadInput(
             f"module is a {type(factory).__name__} already: give its class, or a function without "

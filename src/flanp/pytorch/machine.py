@@ -185,7 +185,7 @@ class TorchMachine:
         """Whether the module's outputs are numbers for classes, of which the targets are labels."""
         y = data.batch[-1]
         fits = y.dtype.kind in "iu" and y.ndim == 2 and len(self._shape) == 2
-        return fits and 0 <= y.min() and bool(y.max() < self._shape[1])
+        return fits and y.min() >= 0 and bool(y.max() < self._shape[1])
 
     def _require_room(self) -> None:
         """Refuse a model whose states at the clients this machine cannot hold."""

@@ -73,9 +73,8 @@ class Working:
         flat.module.train()
         torch.manual_seed(_number(fold_in(round_key(setup.seed, number, MODULE), client)))
         samples, w, w_i = self._samples(client), model[: flat.size], flat.w
-        first, memory = [], solver.local.start(w)
-        step_size = w.dtype.type(eta)
-        rows = len(samples[0])
+        memory, step_size, rows = solver.local.start(w), w.dtype.type(eta), len(samples[0])
+        first: list[np.ndarray] = []
         for chosen in batches(round_key(setup.seed, number), client, rows, setup.batch, tau):
             whole = len(chosen) == rows and setup.batch is None
             batch = samples if whole else [a[torch.from_numpy(chosen)] for a in samples]

@@ -1,0 +1,92 @@
+"""Worker processes end with what started them, in every way that it may end."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import psutil
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'flanp[torch]'")
+
+from flanp.checks import BadInput
+
+from nets import Plain, run
+
+SCRIPT = textwrap.dedent(
+    """
+    from nets import Plain, run
+    made = run(max_rounds=10**6, target={"loss": 1e-9})
+    print(*(process.pid for process in made.engine.machine.workers._processes), flush=True)
+    made.to_the_end()
+    """
+)
+"""Without a guard, as users write it."""
+
+
+def gone(pids, seconds=20.0):
+    """Whether processes end in time."""
+    _, alive = psutil.wait_procs([psutil.Process(p) for p in pids if psutil.pid_exists(p)], seconds)
+    return not alive
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_they_end_with_their_parent(number):
+    paths = os.pathsep.join([*sys.path, os.path.dirname(__file__)])
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    pids = [int(word) for word in process.stdout.readline().split()]
+    assert len(pids) == 2
+    time.sleep(0.3)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert gone(pids)
+
+
+def test_they_end_when_a_run_is_forgotten():
+    made = run()
+    pids = [process.pid for process in made.engine.machine.workers._processes]
+    del made
+    gc.collect()
+    assert gone(pids)
+
+
+class Fails(Plain):
+    """A module that fails in train mode."""
+
+    def forward(self, x):
+        if self.training:
+            raise KeyError("no such layer")
+        return super().forward(x)
+
+
+def test_a_failure_in_the_module_is_one_line():
+    made = run(Fails)
+    pids = [process.pid for process in made.engine.machine.workers._processes]
+    with pytest.raises(BadInput, match=r"Fails failed \(KeyError: 'no such layer'\)") as error:
+        made.to_the_end()
+    assert "\n" not in str(error.value)
+    assert gone(pids)
+
+
+class Dies(Plain):
+    """A module that takes its process down."""
+
+    def forward(self, x):
+        if self.training:
+            os._exit(3)
+        return super().forward(x)
+
+
+def test_a_worker_that_dies_is_noticed():
+    with pytest.raises(RuntimeError, match="a worker process was killed .exit code 3."):
+        run(Dies).to_the_end()
