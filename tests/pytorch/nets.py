@@ -6,6 +6,7 @@ from torch import nn
 from flanp import Method, prepare, speeds
 from flanp.data import from_clients
 from flanp.participation import Growing
+from flanp.patience import All
 from flanp.problems import Torch
 from flanp.solvers import FedGATE
 from flanp.stopping import FixedRounds
@@ -47,7 +48,8 @@ class Realistic(nn.Module):
 
 def run(module=Plain, solver=FedGATE(eta=0.1), data=None, loss=cross_entropy, **options):  # noqa: B008
     """Return a run of FLANP with mini-batches."""
-    parts = {"participation": Growing(2), "stop": FixedRounds(2), "work": Equal(tau=3, batch=6)}
+    parts = {"participation": Growing(2), "stop": FixedRounds(2), "patience": All()}
+    parts["work"] = Equal(tau=3, batch=5)  # leaves nobody with a batch of one, as BatchNorm needs
     method = Method(solver, **{name: options.pop(name, part) for name, part in parts.items()})
     problem = Torch(module, loss, **options.pop("problem", {}))
     options = {"speeds": speeds.Exponential(), "max_rounds": 8, "devices": 2, **options}

@@ -1,5 +1,6 @@
 """Data for federated training: sources, splits, and your own arrays."""
 
+from flanp.data.datasets import from_datasets
 from flanp.data.federated import FederatedData, from_arrays, from_clients
 from flanp.data.sources import CIFAR10, CSV, MNIST, Digits, Source, Synthetic
 from flanp.data.splits import IID, Apart, ByLabel, Dirichlet, Split, Unequal
@@ -20,4 +21,5 @@ __all__ = [
     "Unequal",
     "from_arrays",
     "from_clients",
+    "from_datasets",
 ]

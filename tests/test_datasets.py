@@ -1,0 +1,91 @@
+"""A dataset of each client: rows by number, or columns by name, whoever made it."""
+
+import numpy as np
+import pytest
+
+from flanp.checks import BadInput
+from flanp.data import from_datasets
+
+
+class Rows:
+    """A map-style dataset, as PyTorch has them."""
+
+    def __init__(self, *rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, k):
+        return self.rows[k]
+
+
+class Table:
+    """Columns by name; pandas calls these `columns`, Hugging Face `column_names`."""
+
+    def __init__(self, called="columns", **columns):
+        self.held = columns
+        setattr(self, called, list(columns))
+
+    def __len__(self):
+        return len(next(iter(self.held.values())))
+
+    def __getitem__(self, name):
+        return self.held[name]
+
+
+class Endless:
+    def __iter__(self):
+        yield from iter(int, 1)
+
+
+def test_rows_of_tuples():
+    a, b = Rows((np.ones((2, 2)), 1), (np.zeros((2, 2)), 0)), Rows((np.ones((2, 2)), 2))
+    data = from_datasets([a, b], test=b)
+    assert data.batch[0].shape == (2, 2, 2, 2)
+    assert data.batch[1].tolist() == [[1, 0], [2, 2]]
+    assert (data.classes, data.s.tolist()) == (3, [2.0, 1.0])
+
+
+@pytest.mark.parametrize("called", ["columns", "column_names"])
+def test_columns_of_numbers_make_one_array(called):
+    table = Table(called, age=[1.0, 2.0], name=["a", "b"], income=[3, 4], label=[0.5, 1.5])
+    data = from_datasets([table], inputs=["age", "income"], label="label")
+    assert data.batch[0].tolist() == [[[1.0, 3.0], [2.0, 4.0]]]
+    assert data.classes is None
+
+
+def test_rows_of_dicts_and_a_column_of_arrays():
+    rows = Rows(*({"image": np.full((2, 2), k), "label": k % 2} for k in range(4)))
+    data = from_datasets([rows], inputs="image", label="label", ids=["mine"])
+    assert data.batch[0].shape == (1, 4, 2, 2)
+    assert data.ids == ("mine",)
+
+
+def test_texts_become_numbers_the_same_for_all():
+    a, b = Table(x=[1.0, 2.0], y=["dog", "cat"]), Table(x=[3.0], y=["emu"])
+    with pytest.warns(UserWarning, match="'cat' is 0, 'dog' is 1, 'emu' is 2"):
+        data = from_datasets([a, b], label="y")
+    assert data.batch[1].tolist() == [[1, 0], [2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "words"),
+    [
+        (Rows(), {}, "client '0' has no rows"),
+        (Endless(), {}, "which has no length"),
+        (Rows(1.0), {}, "each must be .input, target."),
+        (Rows((1.0, 0), (None, 1)), {}, "client '0', row 1, column '0': a value is missing"),
+        (Table(x=[1.0, np.nan], y=[0, 1]), {"label": "y"}, "row 1, column 'x': a value is missing"),
+        (Table(x=[1.0], y=[0]), {}, "label: say which column is the target"),
+        (Table(x=[1.0], y=[0]), {"label": "z"}, "label: no column 'z'"),
+        (Table(x=["a"], y=[0]), {"label": "y"}, "column 'x': it holds no numbers"),
+        (Table(y=[0]), {"label": "y"}, "no column is left"),
+        (Rows((np.ones(2), 0), (np.ones(3), 0)), {}, "its rows differ in shape"),
+        (Rows({"x": 1.0, "y": 0}, {"x": 1.0}), {"label": "y"}, "differ in what they hold"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_one_line(dataset, options, words):
+    with pytest.raises(BadInput, match=words) as error:
+        from_datasets([dataset], **options)
+    assert "\n" not in str(error.value)
