@@ -58,3 +58,5 @@ INLINE_COMMANDS = sorted(
 )
 ON_FLOWER = re.compile(r"flanp\.flower|flanp flower|flwr|flower-super|ssh-keygen|\[flower")
 """What says that code needs Flower: tests/test_flower.py and tests/deployment run it."""
+ON_TORCH = re.compile(r"\btorch\b")
+"""What says that code needs PyTorch: tests/pytorch runs it, unless it is for Flower."""

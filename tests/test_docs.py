@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from documents import BLOCKS, COMMANDS, INLINE_COMMANDS, ON_FLOWER, PAGES, ROOT, commands
+from documents import BLOCKS, COMMANDS, INLINE_COMMANDS, ON_FLOWER, ON_TORCH, PAGES, ROOT, commands
 
 README = (ROOT / "README.md").read_text("utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
@@ -29,7 +29,8 @@ def of_language(language):
 
 
 @pytest.mark.parametrize(
-    "block", [b for b in of_language("python") if not ON_FLOWER.search(b.text)]
+    "block",
+    [b for b in of_language("python") if not (ON_FLOWER.search(b.text) or ON_TORCH.search(b.text))],
 )
 def test_python_runs(block, capsys):
     exec(compile(block.text, block.page, "exec"), {})

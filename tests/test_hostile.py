@@ -5,6 +5,7 @@ import io
 import math
 import pickle
 import tarfile
+from importlib.util import find_spec
 from typing import get_args
 
 import numpy as np
@@ -44,9 +45,10 @@ REQUIRED = {
     "Balanced": {"tau": 2},
     "MLP": {"widths": [3]},
     "LogisticRegression": {},
+    "Torch": {"module": "net:Net", "loss": "net:loss"},
 }
 """Parameters with which a part runs on four clients."""
-LABELS = {"MLP", "LogisticRegression", "IID", "Dirichlet", "ByLabel", "Unequal", "Apart"}
+LABELS = {"MLP", "Torch", "LogisticRegression", "IID", "Dirichlet", "ByLabel", "Unequal", "Apart"}
 """Parts that are tried on labelled data."""
 STEP_SIZES = {"eta", "gamma", "tau", "rho", "schedule", "factor", "epochs", "mu", "L", "s", "c"}
 STEP_SIZES |= {"sigma2", "limit", "condition"}
@@ -66,12 +68,19 @@ VALUES = st.one_of(
 )
 
 
+def members():
+    """Return (family, class) of all parts that run with what is installed."""
+    for family in FAMILIES:
+        for name in FAMILIES[family].members:
+            if name != "Torch" or find_spec("torch"):
+                yield family, name
+
+
 def fields():
     """Return (family, class, field) of all that a configuration can hold."""
-    for family in FAMILIES:
-        for name, cls in FAMILIES[family].members.items():
-            for field in field_types(cls):
-                yield family, name, field
+    for family, name in members():
+        for field in field_types(FAMILIES[family].members[name]):
+            yield family, name, field
     for field in field_types(Settings):
         yield "", "", field
 
@@ -157,6 +166,10 @@ def attempts(tmp_path_factory):
     rng = np.random.default_rng(0)
     rows = "".join(f"{a:.3f},{b:.3f}\n" for a, b in rng.standard_normal((40, 2)))
     (folder / "table.csv").write_text("x,y\n" + rows)
+    (folder / "net.py").write_text(
+        "import torch\nloss = torch.nn.functional.cross_entropy\n"
+        "def Net():\n    return torch.nn.Linear(64, 10)\n"
+    )
     tiny_images(folder)
     attempts = Attempts(folder)
     yield attempts
@@ -176,9 +189,7 @@ def judge(attempts, text, field=None, value=None):
     return code
 
 
-@pytest.mark.parametrize(
-    ("family", "name"), [(family, name) for family in FAMILIES for name in FAMILIES[family].members]
-)
+@pytest.mark.parametrize(("family", "name"), members())
 def test_each_part_runs_on_four_clients(attempts, family, name):
     """Otherwise the next tests would prove nothing."""
     field, value = next(iter(REQUIRED.get(name, {}).items()), ("name", name))

@@ -65,5 +65,3 @@ def trained(run):
 def same(a, b):
     """Whether two state dicts are equal, bit for bit."""
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
-
-

@@ -24,9 +24,10 @@ def start():
 
 
 def logits(params, x):
-    return jnp.tanh(x @ params["0.weight"].T + params["0.bias"]) @ params["2.weight"].T + params[
-        "2.bias"
-    ]
+    return (
+        jnp.tanh(x @ params["0.weight"].T + params["0.bias"]) @ params["2.weight"].T
+        + params["2.bias"]
+    )
 
 
 def loss(params, batch):

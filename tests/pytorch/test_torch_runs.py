@@ -9,7 +9,6 @@ from safetensors.numpy import load_file
 
 import flanp
 from flanp import speeds
-from flanp.config import load_config
 from flanp.participation import Everyone, FastestK
 from flanp.patience import Quorum
 from flanp.solvers import FedAvg, FedGATE, Memory, Tracking
@@ -117,21 +116,3 @@ def test_methods_are_compared():
     options = {"target": {"loss": 1.0}, "max_rounds": 60, "progress": False, "devices": 1}
     result = flanp.compare(problem, labelled(), methods, seeds=1, **options)
     assert np.isfinite(result.times("GATE")).all()
-
-
-def test_a_configuration_names_module_and_loss(tmp_path):
-    (tmp_path / "my_digits_net.py").write_text(
-        "from torch import nn\nclass Net(nn.Sequential):\n"
-        "    def __init__(self):\n        super().__init__(nn.Linear(64, 10))\n"
-    )
-    (tmp_path / "mine.toml").write_text(
-        'problem = { name = "Torch", module = "my_digits_net:Net", '
-        'loss = "torch.nn.functional:cross_entropy" }\n'
-        'data = { name = "Digits", clients = 4, samples = 50 }\n'
-        'solver = { name = "FedAvg", eta = 0.1 }\nmax_rounds = 3\n'
-    )
-    config = load_config(tmp_path / "mine.toml")
-    (method,) = config.methods.values()
-    history = config.simulation(method).to_the_end()
-    assert history.rows[-1].metrics["test_error"] < 0.8
-    assert history.about["problem"]["module"] == "Net"
