@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'flanp[torch]'")
+pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'flanp[torch]'")
+
+import torch
 
 from flanp import Method, Metric, simulate
 from flanp.participation import Growing

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'flanp[torch]'")
+pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'flanp[torch]'")
+
+import torch
 
 from flanp.checks import BadInput
 from flanp.data import from_clients
@@ -68,8 +70,7 @@ def test_metrics_are_functions_by_name():
     with pytest.raises(BadInput, match="give functions of"):
         Torch(Plain, cross_entropy, "accuracy")
     with pytest.raises(BadInput, match="two called 'test_error'"):
-        twice = Torch(Plain, cross_entropy).metrics
-        run(metrics=twice)
+        run(metrics=Torch(Plain, cross_entropy).metrics)
 
 
 def test_data_without_targets_is_refused():

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'flanp[torch]'")
+pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'flanp[torch]'")
 
+import torch
 from safetensors.numpy import load_file
 
 import flanp

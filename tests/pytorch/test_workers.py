@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'flanp[torch]'")
+pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'flanp[torch]'")
 
 from flanp.checks import BadInput
 
