@@ -3,7 +3,7 @@
 import os
 
 
-def cores() -> list[int]:
+def usable_cores() -> list[int]:
     """Return their numbers."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))

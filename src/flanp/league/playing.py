@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from flanp.checks import BadInput, first_line, nearest
 from flanp.comparison import slug
+from flanp.cores import usable_cores
 from flanp.describe import describe
 from flanp.files import write_json
 from flanp.league.cells import play
@@ -110,7 +111,7 @@ def _on_cores(workers: int) -> Runner:
     def run(todo: Sequence[Pairing]) -> Iterator[tuple[Pairing, Cell]]:
         context = multiprocessing.get_context("spawn")
         cores = context.Queue()
-        for core in _cores()[:workers] * -(-workers // len(_cores())):
+        for core in usable_cores()[:workers] * -(-workers // len(usable_cores())):
             cores.put(core)
         settling = partial(_settle, parent=os.getpid())
         pool = ProcessPoolExecutor(workers, context, settling, (cores,))
@@ -168,12 +169,6 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _cores() -> list[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
-
-
 def cores() -> int:
     """Return how many cells are played side by side."""
-    return len(_cores())
+    return len(usable_cores())

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 from flanp.checks import BadInput
-from flanp.cores import cores
+from flanp.cores import usable_cores
 from flanp.data.federated import FederatedData
 from flanp.measurement import Look, Seen
 from flanp.memory import require_room
@@ -86,7 +86,7 @@ class TorchMachine:
             None if batch is None else min(batch, data.weights.shape[1]),
             seed,
         )
-        count, length = min(data.N, devices or len(cores())), len(self.start_w)
+        count, length = min(data.N, devices or len(usable_cores())), len(self.start_w)
         self.workers = Workers(count, setup, length, np.dtype(precision))
         self._shape = next(self.workers.each([Job("probe", (self.start_w,))])).numbers
         fit = [metric != ERROR or self._classifies(data) for metric in metrics]

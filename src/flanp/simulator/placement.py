@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from flanp.cores import cores
+from flanp.cores import usable_cores
 from flanp.data.federated import FederatedData, pad_rows
 from flanp.simulator.measuring import Covered
 from flanp.simulator.program import CLIENTS, Shard
@@ -135,7 +135,7 @@ class Placement:
 def local_devices() -> list[Any]:
     """Return the accelerators or, on a machine without any, one CPU device for each core."""
     with suppress(RuntimeError):  # JAX is running already: use the devices that it has
-        jax.config.update("jax_num_cpu_devices", len(cores()))
+        jax.config.update("jax_num_cpu_devices", len(usable_cores()))
         given = [f for f in os.environ.get("XLA_FLAGS", "").split() if f not in PATIENCE]
         os.environ["XLA_FLAGS"] = " ".join((*PATIENCE, *given))
     return jax.local_devices()
