@@ -242,7 +242,7 @@ def _conform_to_one(value: Any, hints: tuple[Any, ...]) -> Any:
             try:
                 return conform(value, hint)
             except Mismatch as error:
-                failure = error
+                failure = Mismatch(*error.args)  # not `error`, whose frames would be kept
     raise failure
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'flan
 
 from flanp.checks import BadInput
 
-from nets import Plain, run
+from nets import Plain, Realistic, run, same, trained
 
 SCRIPT = textwrap.dedent(
     """
@@ -53,11 +53,23 @@ def test_they_end_with_their_parent(number):
 
 
 def test_they_end_when_a_run_is_forgotten():
-    made = run()
-    pids = [process.pid for process in made.engine.machine.workers._processes]
-    del made
-    gc.collect()
-    assert gone(pids)
+    """At once: a comparison makes hundreds of runs, and need not wait for a collection."""
+    gc.disable()
+    try:
+        made = run()
+        made.to_the_end()
+        pids = [process.pid for process in made.engine.machine.workers._processes]
+        del made
+        assert gone(pids)
+    finally:
+        gc.enable()
+
+
+def test_processes_that_are_no_forks_do_the_same(monkeypatch):
+    _, forked = trained(run(Realistic, max_rounds=3))
+    monkeypatch.setattr("flanp.pytorch.workers.METHOD", "spawn")
+    _, spawned = trained(run(Realistic, max_rounds=3))
+    assert same(forked, spawned)
 
 
 class Fails(Plain):

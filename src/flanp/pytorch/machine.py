@@ -1,6 +1,7 @@
 """All clients' data, the workers that train on it, and looks at models."""
 
 from contextlib import AbstractContextManager
+from copy import deepcopy
 from typing import Any, Literal
 
 import numpy as np
@@ -70,13 +71,14 @@ class TorchMachine:
             raise BadInput(
                 "problems.Torch needs PyTorch, which is not installed: pip install 'flanp[torch]'"
             ) from error
-        self._flat = FlatModule(first_module(problem.module, seed, precision))
+        module = first_module(problem.module, seed, precision)
+        self._flat = FlatModule(deepcopy(module))
         self.start_w = self._flat.read()
         self.size, self.carried = self._flat.size, self._flat.carried
         self._require_room()
         self._rows = 0 if data.test is None else len(data.test[0])
         setup = Setup(
-            first_module(problem.module, seed, precision),
+            module,
             problem.loss,
             metrics,
             solver,

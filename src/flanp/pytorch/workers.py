@@ -16,6 +16,8 @@ import numpy as np
 
 from flanp.checks import BadInput, first_line
 
+METHOD = "fork" if sys.platform == "linux" else "spawn"
+"""How processes are started."""
 VECTORS = 2
 """How many vectors a job takes, and returns, at the most."""
 
@@ -51,8 +53,7 @@ class Workers:
             length: of the longest vector.
             dtype: of all vectors.
         """
-        forks = sys.platform == "linux"
-        context: Any = multiprocessing.get_context("fork" if forks else "spawn")
+        context: Any = multiprocessing.get_context(METHOD)
         self._connections: list[Connection] = []
         self._rooms: list[np.ndarray] = []
         processes: list[Any] = []
@@ -61,7 +62,7 @@ class Workers:
             memory = context.RawArray(ctypes.c_byte, 2 * VECTORS * length * dtype.itemsize)
             self._connections.append(ours)
             self._rooms.append(_room(memory, dtype))
-            inherited = tuple(self._connections) if forks else ()
+            inherited = tuple(self._connections) if METHOD == "fork" else ()
             process = context.Process(
                 target=_serve, args=(theirs, inherited, memory, dtype, setup), daemon=True
             )

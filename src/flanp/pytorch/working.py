@@ -1,6 +1,7 @@
 """What a worker does: local steps of a client, and looks at a model, in PyTorch."""
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +40,9 @@ class Working:
     """Does jobs; each is called with vectors first, then numbers."""
 
     def __init__(self, setup: Setup):
-        self.setup, self.flat = setup, FlatModule(setup.module)
+        self.setup = setup
+        # A copy of its own: PyTorch shares the tensors that spawned processes are given.
+        self.flat = FlatModule(deepcopy(setup.module))
         self.test = tuple(torch.from_numpy(a) for a in setup.test)
         # A user's own parts may keep the gradient that they are shown, which is overwritten.
         self._ours = is_ours(setup.solver) and is_ours(setup.solver.local)
@@ -151,8 +154,9 @@ class Working:
 
     def _outputs(self, inputs: list[torch.Tensor]) -> Any:
         shapes = ", ".join(str(list(a.shape)) for a in inputs)
-        with calling(type(self.setup.module).__name__, f"it must take inputs of shape {shapes}"):
-            return self.setup.module(*inputs)
+        module = self.flat.module
+        with calling(type(module).__name__, f"it must take inputs of shape {shapes}"):
+            return module(*inputs)
 
     def _loss(self, outputs: Any, y: torch.Tensor) -> torch.Tensor:
         name = f"the loss ({name_of(self.setup.loss)})"
