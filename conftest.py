@@ -8,4 +8,4 @@ collect_ignore_glob = ["tests/deployment/app/*"]
 if not find_spec("flwr"):
     collect_ignore_glob += ["src/flanp/flower/*", "tests/flower/*"]
 if not find_spec("torch"):
-    collect_ignore_glob += ["src/flanp/pytorch/flat.py", "src/flanp/pytorch/working.py"]
+    collect_ignore_glob += ["src/flanp/pytorch/*", "tests/pytorch/*"]

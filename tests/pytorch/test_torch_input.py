@@ -1,5 +1,7 @@
 """What cannot be trained is refused in one line, before the first round."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -71,6 +73,12 @@ def test_metrics_are_functions_by_name():
         Torch(Plain, cross_entropy, "accuracy")
     with pytest.raises(BadInput, match="two called 'test_error'"):
         run(metrics=Torch(Plain, cross_entropy).metrics)
+
+
+def test_without_pytorch_it_is_said_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "flanp.pytorch.flat", None)
+    with pytest.raises(BadInput, match=r"pip install 'flanp\[torch\]'"):
+        run()
 
 
 def test_data_without_targets_is_refused():

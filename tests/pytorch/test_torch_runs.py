@@ -10,7 +10,9 @@ from safetensors.numpy import load_file
 
 import flanp
 from flanp import speeds
-from flanp.participation import Everyone, FastestK
+from flanp.availability import Random
+from flanp.oort import Oort
+from flanp.participation import Everyone, FastestK, RandomK
 from flanp.patience import Quorum
 from flanp.solvers import FedAvg, FedGATE, Memory, Tracking
 from flanp.stopping import LossNoise, Never
@@ -92,6 +94,15 @@ def test_unknown_speeds_and_late_work(options):
     assert row.loss < made.history.rows[0].loss
 
 
+@pytest.mark.parametrize("participation", [RandomK(2), Oort(2)])
+def test_clients_are_drawn_and_drop_out(participation):
+    dropping = Random(dropouts=0.3)
+    made = run(participation=participation, stop=Never(), availability=dropping)
+    row, _ = trained(made)
+    assert row.n == 2
+    assert row.lost > 0
+
+
 def test_a_target_on_a_metric_of_ones_own():
     def right(outputs, y):
         return (outputs.argmax(1) == y).float().mean()
@@ -115,5 +126,6 @@ def test_methods_are_compared():
     methods = {"GATE": flanp.Method(FedGATE(eta=0.1)), "Avg": flanp.Method(FedAvg(eta=0.1))}
     problem = flanp.problems.Torch(Plain, torch.nn.functional.cross_entropy)
     options = {"target": {"loss": 1.0}, "max_rounds": 60, "progress": False, "devices": 1}
-    result = flanp.compare(problem, labelled(), methods, seeds=1, **options)
+    tuned = {"tune": {"eta": [0.05, 0.1]}, "tuning_seeds": 1}
+    result = flanp.compare(problem, labelled(), methods, seeds=1, **tuned, **options)
     assert np.isfinite(result.times("GATE")).all()
