@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flanp import History, Method, prepare
+from flanp import History, Method, order, prepare
 from flanp.checks import BadInput
 from flanp.data import from_clients
-from flanp.flower import client, order
+from flanp.flower import client
 from flanp.participation import Everyone, Growing, RandomK
 from flanp.simulator import sampling
 from flanp.solvers import FedAvg, FedGATE, FedNova, FedProx, Scaffold
