@@ -13,6 +13,7 @@ from flanp.checks import BadInput
 from flanp.data import from_clients
 from flanp.flower import client
 from flanp.participation import Everyone, Growing, RandomK
+from flanp.problems import Custom
 from flanp.simulator import sampling
 from flanp.solvers import FedAvg, FedGATE, FedNova, FedProx, Scaffold
 from flanp.speeds import Measured
@@ -115,6 +116,29 @@ def test_clients_in_jax_and_pytorch_do_what_those_in_numpy_do(framework):
     ours = strategy().start(fleet(app=app), W_0, num_rounds=9)
     theirs = strategy().start(fleet(), W_0, num_rounds=9)
     np.testing.assert_allclose(w_of(ours), w_of(theirs), atol=1e-5)
+
+
+def test_dropout_draws_what_it_draws_in_the_simulator():
+    clients = linear_clients(5, s=12, unequal=True)
+
+    def loss(params, batch, key=None):
+        x, y = batch
+        keep = 1.0 if key is None else jax.random.bernoulli(key, 0.7, x.shape)
+        return ((keep * x @ params - y) ** 2).mean() / 2
+
+    app = client(loss=loss, data=lambda context: clients[context.node_config["partition-id"]])
+    run = strategy(stop=GradientNoise(theta=0.5, at_most=3), seed=3)
+    result = run.start(fleet(app=app), W_0, num_rounds=9)
+    simulation = prepare(
+        Custom(lambda key: np.zeros(3, np.float32), loss),
+        from_clients(clients),
+        run.method,
+        Measured(T),
+        max_rounds=9,
+        seed=3,
+    )
+    list(simulation)
+    np.testing.assert_allclose(w_of(result), simulation.history.params, atol=1e-5)
 
 
 def test_a_stage_begins_with_replies_of_its_own():

@@ -34,11 +34,11 @@ from flanp.flower.wire import (
     number,
     read_task,
 )
-from flanp.order import batches, round_key, uniforms
+from flanp.order import batches, fold_in, round_key, uniforms
 from flanp.parts import Part
 from flanp.solvers import ClientState, Solver, Step
 from flanp.solvers.training import Posted
-from flanp.streams import NOISE
+from flanp.streams import DROPOUT, NOISE
 from flanp.trees import Tree, leaves, rebuild
 
 STATE, NUMBERS = "flanp", "flanp.numbers"
@@ -57,7 +57,8 @@ def client(
     Args:
         data: Context -> this client's samples, a tuple of arrays of equal length;
             `context.node_config` says which client it is.
-        loss: JAX: (params, batch) -> the mean loss, params being the server's arrays as a tree.
+        loss: JAX: (params, batch) -> the mean loss, params being the server's arrays as a tree;
+            one with dropout takes a `key`, too, as that of `flanp.problems.Custom` does.
             PyTorch, with `model`: (module, batch of tensors) -> the mean loss, a tensor.
         gradient: NumPy, in place of `loss`: (params by name, batch) -> (mean loss, gradients
             by name).
@@ -160,12 +161,13 @@ def local_steps(
 ) -> tuple[np.ndarray, np.ndarray, list[float]]:
     """Return w_i after some local steps from w, the first direction, and each one's seconds."""
     pause = float(context.node_config.get("slow", 0.0)) / task.tau
-    key = round_key(task.seed, task.number)
+    client, key = client_number(context), round_key(task.seed, task.number)
+    loss_key = fold_in(round_key(task.seed, task.number, DROPOUT), client)
     w_i, memory, seconds = w, solver.local.start(w), list[float]()
     first = w
-    for rows in batches(key, client_number(context), len(samples[0]), task.batch, steps):
+    for t, rows in enumerate(batches(key, client, len(samples[0]), task.batch, steps)):
         start = time.perf_counter()
-        _, g = f(w_i, tuple(a[rows] for a in samples))
+        _, g = f(w_i, tuple(a[rows] for a in samples), fold_in(loss_key, t))
         direction = solver.direction(g, drift, w_i, w)
         first = first if seconds else np.asarray(direction, w.dtype)
         d_i, memory = solver.local.step(direction, memory)

@@ -7,11 +7,13 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from flanp.checks import BadInput
+from flanp.flower.order import Key
 from flanp.flower.vectors import Names
+from flanp.streams import takes_key
 
 Batch = tuple[np.ndarray, ...]
-LossAndGradient = Callable[[np.ndarray, Batch], tuple[float, np.ndarray]]
-"""(w, batch) -> the mean loss over the batch and its gradient."""
+LossAndGradient = Callable[[np.ndarray, Batch, Key | None], tuple[float, np.ndarray]]
+"""(w, batch, what a local step draws with) -> the mean loss over the batch and its gradient."""
 BLOCK = 4096
 """Rows that a gradient over all samples takes at a time, which bounds its memory."""
 
@@ -19,7 +21,8 @@ BLOCK = 4096
 def numpy_model(gradient: Callable[..., Any], names: Names) -> LossAndGradient:
     """Wrap gradient(params, batch) -> (loss, gradients by name); params are arrays by name."""
 
-    def loss_and_gradient(w: np.ndarray, batch: Batch) -> tuple[float, np.ndarray]:
+    def loss_and_gradient(w: np.ndarray, batch: Batch, key: Key | None) -> tuple[float, np.ndarray]:
+        del key
         loss, gradients = gradient(names.split(w), batch)
         parts = []
         for name, shape in zip(names.names, names.shapes, strict=True):
@@ -32,18 +35,34 @@ def numpy_model(gradient: Callable[..., Any], names: Names) -> LossAndGradient:
 
 
 def jax_model(loss: Callable[..., Any], names: Names) -> LossAndGradient:
-    """Wrap loss(params, batch) -> scalar, a JAX function; dotted names make nested params."""
+    """Wrap loss(params, batch) -> scalar, a JAX function; dotted names make nested params.
+
+    One that takes a key gets one for each row, as in the simulator, and None in a look at w.
+    """
     import jax
+    import jax.numpy as jnp
 
     if np.float64 in names.dtypes:
         jax.config.update("jax_enable_x64", True)
 
-    @jax.jit
-    def value_and_grad(w: jax.Array, batch: Batch) -> Any:
-        return jax.value_and_grad(lambda w: loss(nested(names.split(w)), batch))(w)
+    draws = takes_key(loss)
 
-    def loss_and_gradient(w: np.ndarray, batch: Batch) -> tuple[float, np.ndarray]:
-        value, g = value_and_grad(w, batch)
+    def mean_loss(w: jax.Array, batch: Batch, key: jax.Array | None) -> jax.Array:
+        params = nested(names.split(w))
+        if key is None:
+            return loss(params, batch)
+
+        def of_row(row: Batch, place: jax.Array) -> jax.Array:
+            one = tuple(a[None] for a in row)
+            return loss(params, one, key=jax.random.fold_in(key, place))
+
+        return jax.vmap(of_row)(batch, jnp.arange(len(batch[0]))).mean()
+
+    value_and_grad = jax.jit(jax.value_and_grad(mean_loss))
+
+    def loss_and_gradient(w: np.ndarray, batch: Batch, key: Key | None) -> tuple[float, np.ndarray]:
+        own = jax.random.wrap_key_data(np.array(key)) if draws and key is not None else None
+        value, g = value_and_grad(w, batch, own)
         return float(value), np.asarray(g)
 
     return loss_and_gradient
@@ -63,7 +82,8 @@ def torch_model(
         raise BadInput("the model's parameters are not those that the server sent")
     ordered = [parameters[name] for name in names.names]
 
-    def loss_and_gradient(w: np.ndarray, batch: Batch) -> tuple[float, np.ndarray]:
+    def loss_and_gradient(w: np.ndarray, batch: Batch, key: Key | None) -> tuple[float, np.ndarray]:
+        del key
         with torch.no_grad():
             for p, part in zip(ordered, names.split(w).values(), strict=True):
                 p.copy_(torch.from_numpy(np.asarray(part, order="C")))
@@ -143,7 +163,7 @@ def over_all(f: LossAndGradient, w: np.ndarray, samples: Batch) -> tuple[float, 
         loss, g = 0.0, np.zeros(len(w))
         for start in range(0, len(rows), BLOCK):
             block = rows[start : start + BLOCK]
-            value, gradient = f(w, tuple(a[block] for a in samples))
+            value, gradient = f(w, tuple(a[block] for a in samples), None)
             loss, g = loss + len(block) * value, g + len(block) * gradient.astype(float)
         halves.append((len(rows), loss, g))
     g_i = np.sum([g for _, _, g in halves], axis=0) / s

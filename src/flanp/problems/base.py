@@ -10,6 +10,7 @@ import jax
 from flanp.data.federated import FederatedData
 from flanp.metrics import Metric
 from flanp.parts import Part, Within
+from flanp.streams import takes_key
 
 Params: TypeAlias = Any
 """A model: any pytree of floating-point arrays."""
@@ -62,7 +63,16 @@ class Problem(Objective):
 
     @abstractmethod
     def loss(self, params: Params, batch: Batch) -> jax.Array:
-        """Return the mean loss over the rows of a batch, a differentiable scalar."""
+        """Return the mean loss over the rows of a batch, a differentiable scalar.
+
+        A loss may have a third parameter, `key=None`: local steps then give it a random key of
+        their own, while None asks for the loss of the model as it is, without dropout.
+        """
+
+    @property
+    def draws(self) -> bool:
+        """Whether the loss of a local step is random: `loss` takes a key."""
+        return takes_key(self.loss)
 
     def condense(self, data: FederatedData) -> tuple["Problem", FederatedData]:
         """Return an equal problem on less data, for runs that use full local gradients only."""
@@ -80,7 +90,8 @@ class Custom(Problem):
     """Your own model: a pure loss function of (params, batch), params being any pytree.
 
     The loss must be the mean, over the rows of the batch, of a loss of each row alone: the
-    engine relies on it to weight samples.
+    engine relies on it to weight samples. One with dropout takes a third argument, `key`: in each
+    local step a fresh random key, and None where the model is looked at, which must draw nothing.
 
     >>> import jax.numpy as jnp
     >>> mean = Custom(
@@ -91,8 +102,8 @@ class Custom(Problem):
 
     init_fn: Callable[[jax.Array], Params]
     """random key -> the start model."""
-    loss_fn: Callable[[Params, Batch], jax.Array]
-    """(params, batch) -> mean loss."""
+    loss_fn: Callable[..., jax.Array]
+    """(params, batch), or (params, batch, key) -> mean loss."""
     metrics: tuple[Metric, ...] = ()
     """What is measured on held-out data."""
 
@@ -101,6 +112,11 @@ class Custom(Problem):
         del data
         return self.init_fn(key)
 
-    def loss(self, params: Params, batch: Batch) -> jax.Array:
-        """Call `loss_fn`."""
-        return self.loss_fn(params, batch)
+    def loss(self, params: Params, batch: Batch, key: jax.Array | None = None) -> jax.Array:
+        """Call `loss_fn`, with the key if it takes one."""
+        return self.loss_fn(params, batch, key=key) if self.draws else self.loss_fn(params, batch)
+
+    @property
+    def draws(self) -> bool:
+        """Whether `loss_fn` takes a key."""
+        return takes_key(self.loss_fn)

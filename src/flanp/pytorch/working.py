@@ -12,7 +12,7 @@ from flanp.metrics import Metric
 from flanp.order import batches, fold_in, round_key
 from flanp.pytorch.flat import FlatModule, name_of
 from flanp.solvers.training import Training
-from flanp.streams import MODULE
+from flanp.streams import DROPOUT
 
 BLOCK = 128
 """Rows that are looked at side by side, which bounds the memory."""
@@ -74,7 +74,7 @@ class Working:
         setup, flat, solver = self.setup, self.flat, self.setup.solver
         flat.load(model)
         flat.module.train()
-        torch.manual_seed(_number(fold_in(round_key(setup.seed, number, MODULE), client)))
+        torch.manual_seed(_number(fold_in(round_key(setup.seed, number, DROPOUT), client)))
         samples, w, w_i = self._samples(client), model[: flat.size], flat.w
         memory, step_size, rows = solver.local.start(w), w.dtype.type(eta), len(samples[0])
         first: list[np.ndarray] = []

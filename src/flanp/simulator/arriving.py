@@ -10,11 +10,10 @@ from jax import lax
 
 from flanp.simulator.kept import Traffic
 from flanp.simulator.program import Numbers, Program, Shard
-from flanp.simulator.rounds import Chunk, local_work, rows
+from flanp.simulator.rounds import USES, Chunk, local_work, rows
 from flanp.simulator.sampling import round_keys
 from flanp.solvers import ClientState
 from flanp.solvers.asynchronous import Arrival, AsyncSolver
-from flanp.streams import NOISE, ORDER
 from flanp.trees import Number, Tree
 
 
@@ -65,7 +64,7 @@ def arrivals(
         start = t.start[i]
 
         def arrive() -> tuple[jax.Array, Tree, ClientState, jax.Array, jax.Array]:
-            keys = [round_keys(key, use, line.number[e][None]) for use in (ORDER, NOISE)]
+            keys = [round_keys(key, use, line.number[e][None]) for use in USES]
             steps = line.tau[e][None], line.length[e][None]
             chunk = Chunk(i[None], *steps, start[None], fleet.eta, *keys)
             alone, heard = jax.tree.map(lambda a: a[None], (client, told))

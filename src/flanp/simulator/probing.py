@@ -157,13 +157,17 @@ class Shapes(NamedTuple):
 @lru_cache(maxsize=KEPT)
 def _check_loss(problem: Problem, shapes: Shapes, rows: Rows, given: str) -> None:
     name = name_of(problem, "loss")
+    key = None
+    if problem.draws:
+        key = jax.ShapeDtypeStruct((2,), jax.random.key(0).dtype)
+        given += ", with key = None, which asks for the loss without dropout"
     _check(name, problem.loss, shapes.params, rows, given, floating=True)
     clients = tuple(jax.ShapeDtypeStruct((2, 3, *a.shape[1:]), a.dtype) for a in rows)
     weights = jax.ShapeDtypeStruct((2, 3), jnp.float32)
-    gradient = jax.vmap(jax.grad(partial(summed_loss, problem)), in_axes=(None, 0, 0))
+    gradient = jax.vmap(jax.grad(partial(summed_loss, problem)), in_axes=(None, 0, 0, 0))
     expected = f"JAX must be able to map and differentiate it at {given}"
     with calling(f"the gradient of {name}", expected):
-        jax.eval_shape(gradient, shapes.params, clients, weights)
+        jax.eval_shape(gradient, shapes.params, clients, weights, key)
 
 
 def rows_at_a_time(of: Problem | Metric, shapes: Shapes, rows: Rows) -> int:

@@ -85,9 +85,29 @@ class Shard(NamedTuple):
     """(slots,): which client it is."""
 
 
-def summed_loss(problem: Problem, params: Params, batch: Batch, weights: jax.Array) -> jax.Array:
+def summed_loss(
+    problem: Problem,
+    params: Params,
+    batch: Batch,
+    weights: jax.Array,
+    key: jax.Array | None = None,
+) -> jax.Array:
     """Return the weighted sum of the loss over the rows of a batch."""
-    return weights @ of_each_row(problem.loss, params, batch)
+    if key is None:
+        return weights @ of_each_row(problem.loss, params, batch)
+    return weights @ drawn_of_each_row(problem.loss, params, batch, key)
+
+
+def drawn_of_each_row(
+    f: Callable[..., jax.Array], params: Params, batch: Batch, key: jax.Array
+) -> jax.Array:
+    """Return f of each row by itself, each with a key of its own."""
+    quick = by_matrices(lambda row, key: f(params, row, key=key))
+
+    def of_row(row: Batch, place: jax.Array) -> jax.Array:
+        return quick(jax.tree.map(lambda a: a[None], row), jax.random.fold_in(key, place))
+
+    return jax.vmap(of_row)(batch, jnp.arange(len(batch[0])))
 
 
 def of_each_row(
@@ -105,6 +125,12 @@ def of_each_row(
     return values
 
 
-def mean_loss(problem: Problem, params: Params, batch: Batch, weights: jax.Array) -> jax.Array:
+def mean_loss(
+    problem: Problem,
+    params: Params,
+    batch: Batch,
+    weights: jax.Array,
+    key: jax.Array | None = None,
+) -> jax.Array:
     """Return the weighted mean of the loss over the rows of a batch."""
-    return summed_loss(problem, params, batch, weights) / jnp.maximum(weights.sum(), 1)
+    return summed_loss(problem, params, batch, weights, key) / jnp.maximum(weights.sum(), 1)

@@ -9,10 +9,10 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from flanp.simulator.program import CLIENTS, Numbers, Program, Shard, mean_loss
-from flanp.simulator.sampling import no_order, round_keys, sampler, uniforms
+from flanp.simulator.sampling import no_order, round_keys, sampler, step_keys, uniforms
 from flanp.solvers import ClientState, Step
 from flanp.solvers.training import Posted, Training
-from flanp.streams import NOISE, ORDER
+from flanp.streams import DROPOUT, NOISE, ORDER
 from flanp.trees import Tree, Vector
 
 
@@ -41,7 +41,11 @@ class Chunk(NamedTuple):
     eta: jax.Array
     order_keys: jax.Array
     noise_keys: jax.Array
+    loss_keys: jax.Array
 
+
+USES = ORDER, NOISE, DROPOUT
+"""What the keys of a chunk are for, in order."""
 
 Arrays = tuple[jax.Array, Tree, Tree, Tree, jax.Array]
 """w, the states at the server and at the clients, room for what is posted, the mean first
@@ -79,7 +83,7 @@ def round_(
 ) -> Arrays:
     """Run one round; return the new w, server state, client states, message room and m_1."""
     solver, C = program.solver(numbers), program.chunk
-    keys = [jnp.broadcast_to(round_keys(key, use, number[None]), (C,)) for use in (ORDER, NOISE)]
+    keys = [jnp.broadcast_to(round_keys(key, use, number[None]), (C,)) for use in USES]
 
     def on_device(
         w: jax.Array,
@@ -171,7 +175,7 @@ def recall(
             here = partial(lax.dynamic_slice_in_dim, start_index=j * C, slice_size=C)
             i, tau, length, p = map(here, seats[:4])
             at: Recalled = jax.tree.map(here, recalled)
-            keys = [round_keys(key, use, at.number) for use in (ORDER, NOISE)]
+            keys = [round_keys(key, use, at.number) for use in USES]
             eta = jnp.where(at.eta > 0, at.eta, 1)  # it is 0 at empty seats
             chunk = Chunk(i, tau, length, at.w, eta[:, None], *keys)
             before = rows(clients, i)
@@ -253,7 +257,10 @@ def local_steps(
     def step(t: jax.Array, carry: Walk) -> Walk:
         w_i, memory, order, first = carry
         batch, weights, order = sample(t, order)
-        g = jax.tree.leaves(gradient(program.layout.tree(w_i), batch, weights))
+        keys = None
+        if program.problem.draws:
+            keys = step_keys(chunk.loss_keys, shard.number[chunk.i], t)
+        g = jax.tree.leaves(gradient(program.layout.tree(w_i), batch, weights, keys))
         length = jnp.where(t < chunk.tau, chunk.eta.reshape(-1), 0.0)
         after, directions = [], []
         for part in zip(w_i, g, drifts, parts, memory, strict=True):

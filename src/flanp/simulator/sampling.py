@@ -1,4 +1,4 @@
-"""Which samples a local step uses, and random numbers for compression."""
+"""Which samples a local step uses, and random numbers for losses and for compression."""
 
 from collections.abc import Callable
 from functools import partial
@@ -75,6 +75,12 @@ def sample_order(
     bits = jax.random.bits(key, (room,), jnp.uint32) >> 1
     bits = jnp.where(jnp.arange(room) < rows, bits, jnp.uint32(2**32 - 1))
     return jnp.argsort(bits).astype(jnp.int32)
+
+
+def step_keys(keys: jax.Array, clients: jax.Array, t: jax.Array) -> jax.Array:
+    """Return what each client's loss draws with in its local step t, of the round's keys."""
+    fold_in = jax.random.fold_in
+    return jax.vmap(lambda key, client: fold_in(fold_in(key, client), t))(keys, clients)
 
 
 def uniforms(key: jax.Array, client: jax.Array, like: jax.Array) -> jax.Array:
