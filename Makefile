@@ -1,7 +1,7 @@
 # Two commands are all a fresh machine with Python 3.11+ and make needs:
 #   make demo   install into .venv and compare FLANP with its rivals
 #   make test   install into .venv and run the tests
-# make test-flower adds Flower and PyTorch to .venv and runs their tests, with real processes;
+# make test-flower adds Flower, PyTorch, Flax and Equinox to .venv and runs their tests, with real processes;
 # the one that measures what a round costs runs alone, the longest of the others first.
 PYTHON ?= python3
 VENV := .venv
@@ -21,7 +21,7 @@ test-flower: $(VENV)/.flower
 	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder --durations 8 \
 		--ignore tests/deployment/test_overhead.py \
 		$(addprefix tests/deployment/test_,stragglers.py docs.py deployment.py resume.py) \
-		tests/deployment tests/flower tests/pytorch src/flanp/flower src/flanp/pytorch
+		tests/deployment tests/flower tests/pytorch tests/models src/flanp/flower src/flanp/pytorch
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -38,7 +38,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.flower: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,flower,torch]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,flower,torch,flax,equinox]'
 	touch $@
 
 clean:

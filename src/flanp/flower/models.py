@@ -47,7 +47,7 @@ def jax_model(loss: Callable[..., Any], names: Names) -> LossAndGradient:
 
     draws = takes_key(loss)
 
-    def mean_loss(w: jax.Array, batch: Batch, key: jax.Array | None) -> jax.Array:
+    def mean_loss(w: Any, batch: Batch, key: jax.Array | None) -> jax.Array:
         params = nested(names.split(w))
         if key is None:
             return loss(params, batch)
@@ -61,7 +61,7 @@ def jax_model(loss: Callable[..., Any], names: Names) -> LossAndGradient:
     value_and_grad = jax.jit(jax.value_and_grad(mean_loss))
 
     def loss_and_gradient(w: np.ndarray, batch: Batch, key: Key | None) -> tuple[float, np.ndarray]:
-        own = jax.random.wrap_key_data(np.array(key)) if draws and key is not None else None
+        own = jax.random.wrap_key_data(jnp.array(key)) if draws and key is not None else None
         value, g = value_and_grad(w, batch, own)
         return float(value), np.asarray(g)
 

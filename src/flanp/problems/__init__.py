@@ -3,6 +3,8 @@
 from flanp.metrics import Metric
 from flanp.problems.base import Batch, Constants, Custom, Objective, Params, Problem
 from flanp.problems.classification import MLP, LogisticRegression
+from flanp.problems.equinox import Equinox
+from flanp.problems.flax import Flax
 from flanp.problems.linear import LinearRegression, Quadratic
 from flanp.problems.pytorch import Torch
 
@@ -11,6 +13,8 @@ __all__ = [
     "Batch",
     "Constants",
     "Custom",
+    "Equinox",
+    "Flax",
     "LinearRegression",
     "LogisticRegression",
     "Metric",
