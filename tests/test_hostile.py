@@ -44,11 +44,13 @@ REQUIRED = {
     "Partial": {"tau": 2},
     "Balanced": {"tau": 2},
     "MLP": {"widths": [3]},
+    "CNN": {"channels": [2]},
     "LogisticRegression": {},
     "Torch": {"module": "net:Net", "loss": "net:loss"},
 }
 """Parameters with which a part runs on four clients."""
-LABELS = {"MLP", "Torch", "LogisticRegression", "IID", "Dirichlet", "ByLabel", "Unequal", "Apart"}
+NETWORKS = {"MLP", "CNN", "LeNet", "Torch", "LogisticRegression"}
+LABELS = {*NETWORKS, "IID", "Dirichlet", "ByLabel", "Unequal", "Apart"}
 """Parts that are tried on labelled data."""
 STEP_SIZES = {"eta", "gamma", "tau", "rho", "schedule", "factor", "epochs", "mu", "L", "s", "c"}
 STEP_SIZES |= {"sigma2", "limit", "condition"}

@@ -54,6 +54,8 @@ FAMILIES: dict[str, Family] = {
         problems.LinearRegression,
         problems.LogisticRegression,
         problems.MLP,
+        problems.CNN,
+        problems.LeNet,
         problems.Torch,
     ),
     "speeds": _family(

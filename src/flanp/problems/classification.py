@@ -1,5 +1,7 @@
 """Classification: multinomial logistic regression and a fully connected network."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, final
 
@@ -30,14 +32,14 @@ class LogisticRegression(Problem):
     def init(self, key: jax.Array, data: FederatedData) -> Params:
         """Return zero."""
         del key
-        C, d = _classes(data), _width(data)
+        C, d = classes_of(data), _width(data)
         require_room(40.0 * d * C, f"classes = {C} of {d} inputs", C, "classes")
         return {"W": jnp.zeros((d, C)), "b": jnp.zeros(C)}
 
     def loss(self, params: Params, batch: Batch) -> jax.Array:
         """Return the mean cross-entropy plus the penalty."""
         x, y = batch
-        return cross_entropy(linear_logits(params, x), y) + _penalty(self.l2, params)
+        return cross_entropy(linear_logits(params, x), y) + penalty(self.l2, params)
 
     def constants(self, data: FederatedData) -> Constants | None:
         """Return mu = l2 and L = lambda_max / 2 + l2 of the inputs' second moments.
@@ -72,22 +74,27 @@ class MLP(Problem):
 
     def init(self, key: jax.Array, data: FederatedData) -> Params:
         """Draw uniform weights of variance 1/(3 fan-in), as PyTorch's linear layers do."""
-        sizes = (_width(data), *self.widths, _classes(data))
+        sizes = (_width(data), *self.widths, classes_of(data))
         P = sum((fan_in + 1) * fan_out for fan_in, fan_out in zip(sizes, sizes[1:], strict=False))
         require_room(40.0 * P, f"widths = {self.widths}: {P:,} parameters", P, "parameters")
-        layers = []
-        for fan_in, fan_out in zip(sizes, sizes[1:], strict=False):
-            key, key_W, key_b = jax.random.split(key, 3)
-            bound = fan_in**-0.5
-            W = jax.random.uniform(key_W, (fan_in, fan_out), minval=-bound, maxval=bound)
-            b = jax.random.uniform(key_b, (fan_out,), minval=-bound, maxval=bound)
-            layers.append({"W": W, "b": b})
-        return layers
+        return draw_layers(key, list(zip(sizes, sizes[1:], strict=False)))
 
     def loss(self, params: Params, batch: Batch) -> jax.Array:
         """Return the mean cross-entropy plus the penalty."""
         x, y = batch
-        return cross_entropy(network_logits(params, x), y) + _penalty(self.l2, params)
+        return cross_entropy(network_logits(params, x), y) + penalty(self.l2, params)
+
+
+def draw_layers(key: jax.Array, shapes: Sequence[tuple[int, ...]]) -> Params:
+    """Return W and b of layers whose W have these shapes (..., outputs), uniform as PyTorch's."""
+    layers = []
+    for shape in shapes:
+        key, key_W, key_b = jax.random.split(key, 3)
+        bound = math.prod(shape[:-1]) ** -0.5
+        W = jax.random.uniform(key_W, shape, minval=-bound, maxval=bound)
+        b = jax.random.uniform(key_b, shape[-1:], minval=-bound, maxval=bound)
+        layers.append({"W": W, "b": b})
+    return layers
 
 
 def linear_logits(params: Params, x: jax.Array) -> jax.Array:
@@ -121,7 +128,8 @@ def cross_entropy(logits: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - correct)
 
 
-def _penalty(l2: float, params: Params) -> jax.Array | float:
+def penalty(l2: float, params: Params) -> jax.Array | float:
+    """Return l2/2 times the squared norm of a model."""
     if l2 == 0:
         return 0.0
     return l2 / 2 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
@@ -135,7 +143,8 @@ def _width(data: FederatedData) -> int:
     return int(np.prod(data.batch[0].shape[2:]))
 
 
-def _classes(data: FederatedData) -> int:
+def classes_of(data: FederatedData) -> int:
+    """Return how many classes there are, of data that has inputs and labels."""
     if data.classes is None:
         raise BadInput("this problem needs labels: use data whose targets are classes")
     if len(data.batch) != 2:
