@@ -20,11 +20,12 @@ from flanp.work import Equal
 
 from small import history_bytes
 
-pytest.importorskip("flax", reason="Flax is not installed: pip install 'flanp[flax]'")
+WITHOUT_FLAX = "Flax is not installed: pip install 'flanp[flax]'"
+linen = pytest.importorskip("flax.linen", reason=WITHOUT_FLAX)
+nnx = pytest.importorskip("flax.nnx", reason=WITHOUT_FLAX)
 eqx = pytest.importorskip(
     "equinox", reason="Equinox is not installed: pip install 'flanp[equinox]'"
 )
-from flax import linen, nnx
 
 CROSS_ENTROPY = optax.softmax_cross_entropy_with_integer_labels
 DIGITS = Digits(clients=4, samples=20)

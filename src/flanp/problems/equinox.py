@@ -67,7 +67,7 @@ class Equinox(Network):
         for shape in jax.tree.leaves(shapes):
             if not jax.numpy.issubdtype(shape.dtype, jax.numpy.inexact):
                 raise BadInput(
-                    f"the model holds an array of type {shape.dtype}, which cannot be trained: make "
-                    "it a NumPy array in a field that is eqx.field(static=True), or a constant"
+                    f"the model holds an array of type {shape.dtype}, which cannot be trained: "
+                    "make it where it is used, in __call__"
                 )
         return rest
