@@ -60,3 +60,10 @@ ON_FLOWER = re.compile(r"flanp\.flower|flanp flower|flwr|flower-super|ssh-keygen
 """What says that code needs Flower: tests/test_flower.py and tests/deployment run it."""
 ON_TORCH = re.compile(r"\btorch\b")
 """What says that code needs PyTorch: tests/pytorch runs it, unless it is for Flower."""
+ON_EXTRAS = re.compile(r"flax|equinox")
+"""What says that code needs Flax or Equinox: tests/models runs it."""
+
+
+def runs_without_extras(block):
+    """Whether a block needs nothing but flanp itself."""
+    return not any(of.search(block.text) for of in (ON_FLOWER, ON_TORCH, ON_EXTRAS))

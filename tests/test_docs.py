@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 import typer
 
-from documents import BLOCKS, COMMANDS, INLINE_COMMANDS, ON_FLOWER, ON_TORCH, PAGES, ROOT, commands
+from documents import (
+    BLOCKS,
+    COMMANDS,
+    INLINE_COMMANDS,
+    ON_FLOWER,
+    PAGES,
+    ROOT,
+    commands,
+    runs_without_extras,
+)
 
 README = (ROOT / "README.md").read_text("utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
@@ -28,10 +37,7 @@ def of_language(language):
     return [block for block in BLOCKS if block.language == language]
 
 
-@pytest.mark.parametrize(
-    "block",
-    [b for b in of_language("python") if not (ON_FLOWER.search(b.text) or ON_TORCH.search(b.text))],
-)
+@pytest.mark.parametrize("block", filter(runs_without_extras, of_language("python")))
 def test_python_runs(block, capsys):
     exec(compile(block.text, block.page, "exec"), {})
 

@@ -11,9 +11,9 @@ from flanp.config import build as build_config
 from flanp.config import load_config
 from flanp.config.families import FAMILIES
 
-from documents import BLOCKS, ON_TORCH
+from documents import BLOCKS, runs_without_extras
 
-PAGE = [b for b in BLOCKS if b.page == "docs/extend.md" and not ON_TORCH.search(b.text)]
+PAGE = [b for b in BLOCKS if b.page == "docs/extend.md" and runs_without_extras(b)]
 FILES = {
     block.text.splitlines()[0].removeprefix("# "): block.text
     for block in PAGE
