@@ -1,5 +1,7 @@
 """Small problems that the tests share, so that they share compilations too."""
 
+import json
+
 import numpy as np
 
 from flanp import prepare
@@ -108,6 +110,20 @@ def history_bytes(run, folder):
     return {
         name: (folder / name).read_bytes() for name in ("history.csv", "checkpoint.safetensors")
     }
+
+
+def leaf_file(path, writers):
+    """Write a file as LEAF does, with so many images of each writer."""
+    rng = np.random.default_rng(len(writers))
+    content = {
+        "users": list(writers),
+        "num_samples": list(writers.values()),
+        "user_data": {
+            name: {"x": rng.random((s, 784)).round(3).tolist(), "y": [*range(s)]}
+            for name, s in writers.items()
+        },
+    }
+    path.write_text(json.dumps(content))
 
 
 SIX = Synthetic(clients=6, samples=10, dim=3)

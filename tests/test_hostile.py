@@ -19,6 +19,7 @@ from flanp.data import images
 from flanp.parts import Within, field_types
 
 from attempts import BYTES, SECONDS, Attempts
+from small import leaf_file
 
 REQUIRED = {
     "RandomK": {"k": 2},
@@ -36,6 +37,7 @@ REQUIRED = {
     "CSV": {"path": "table.csv", "target": "y", "clients": 4},
     "MNIST": {"folder": ".", "clients": 4},
     "CIFAR10": {"folder": ".", "clients": 4},
+    "FEMNIST": {"folder": ".", "clients": 4},
     "Theorem1": {"mu": 0.5, "L": 1.0, "sigma2": 1.0, "c": 1.0, "s": 10},
     "Digits": {"clients": 4, "samples": 10},
     "Synthetic": {"clients": 4, "samples": 10, "dim": 2},
@@ -114,7 +116,7 @@ def configuration(family, name, field, value):
         "patience": {"name": "All"},
     }
     lines = [] if field in ("max_rounds", "target") else ["max_rounds = 3"]
-    if name in LABELS or name in ("Digits", "MNIST", "CIFAR10"):
+    if name in LABELS or name in ("Digits", "MNIST", "CIFAR10", "FEMNIST"):
         parts["data"], parts["problem"] = {"name": "Digits"}, {"name": "LogisticRegression"}
     if family in parts or family in ("availability", "network"):
         parts[family] = {"eta": 0.01} if family == "solver" else {}
@@ -173,6 +175,8 @@ def attempts(tmp_path_factory):
         "def Net():\n    return torch.nn.Linear(64, 10)\n"
     )
     tiny_images(folder)
+    (folder / "femnist").mkdir()
+    leaf_file(folder / "femnist" / "all_data_0.json", {f"f{i}": 3 for i in range(4)})
     attempts = Attempts(folder)
     yield attempts
     attempts.close()

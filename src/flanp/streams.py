@@ -26,6 +26,7 @@ class Stream(IntEnum):
     AVAILABILITY = 10
     NETWORK = 11
     DROPOUTS = 12
+    FEMNIST = 13
 
 
 ORDER, NOISE, DROPOUT = 1, 2, 3

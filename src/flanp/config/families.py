@@ -46,6 +46,7 @@ FAMILIES: dict[str, Family] = {
         data.Digits,
         data.MNIST,
         data.CIFAR10,
+        data.FEMNIST,
         data.CSV,
     ),
     "split": _family(data.Split, data.IID, data.Dirichlet, data.ByLabel, data.Unequal, data.Apart),

@@ -113,7 +113,7 @@ def reproduce(
     Args:
         name: for instance "fig3", or "table1".
         seeds: how many; as many as the experiment's file says if left out.
-        data: folder with MNIST and CIFAR-10; they are downloaded if left out.
+        data: folder with MNIST and CIFAR-10, which are downloaded if left out, and FEMNIST.
         quick: run a small version, for a look: small data, two seeds.
         progress: show progress.
     """
@@ -131,7 +131,7 @@ def reproduce(
             apply_override(raw, override, Path.cwd())
     if seeds is not None:
         raw["seeds"] = seeds
-    if data is not None and raw["data"]["name"] in ("MNIST", "CIFAR10"):
+    if data is not None and raw["data"]["name"] in ("MNIST", "CIFAR10", "FEMNIST"):
         raw["data"]["folder"] = str(Path(data).resolve())
     comparisons: dict[str, Comparison] = {}
     findings: list[Finding] = []

@@ -26,7 +26,7 @@ LENET_SIDE = 32
 class CNN(Problem):
     """Convolutions with ReLU, each halved by max-pooling, and a dense layer, plus l2/2 ||w||^2."""
 
-    channels: tuple[Annotated[int, Within(1, 100_000)], ...] = (16, 32)
+    channels: tuple[Annotated[int, Within(1, 1000)], ...] = (16, 32)
     """Features of each convolution."""
     kernel: Annotated[int, Within(1, 11)] = 3
     """Side of the convolutions' windows."""
