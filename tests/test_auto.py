@@ -99,7 +99,7 @@ def test_rounds_have_more_steps_where_exchanges_cost_more():
 
 def test_with_mini_batches_nobody_waits():
     method = auto(0.1, batch=10)
-    assert (method.solver, method.participation) == (Tracking(0.1), Everyone())
+    assert (method.solver, method.participation) == (Tracking(0.1, rho=0.2), Everyone())
     assert method.work == Balanced(tau=1, batch=10, roots=3.0)
 
 
@@ -156,7 +156,7 @@ def test_a_configuration_chooses_by_a_word(tmp_path):
     assert methods["B"].solver == FedGATE(0.3)
     own = '[methods.A]\nmethod = "auto"\nwork = { name = "Equal", tau = 2 }\n'
     method = config(tmp_path, TEXT + own).methods["A"]
-    assert (method.solver, method.work) == (Tracking(0.3), Equal(tau=2, batch=5))
+    assert (method.solver, method.work) == (Tracking(0.3, rho=0.2), Equal(tau=2, batch=5))
     without = TEXT.replace("batch = 5\n", "")
     batch = '[methods.A]\nmethod = "auto"\nwork.batch = 9\n'
     assert config(tmp_path, without + batch).methods["A"] == auto(0.3, batch=9)
