@@ -8,7 +8,7 @@ pooling are replaced by what has the same value and the same gradient; the rest 
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from itertools import product
+from functools import reduce
 from typing import Any
 
 import jax
@@ -137,15 +137,13 @@ def _convolved(params: Params, x: jax.Array, kernel: jax.Array) -> jax.Array | N
     padding = [(0, 0), *params["padding"], (0, 0)]
     x = _padded(x, padding, (1, *params["lhs_dilation"], 1), 0)
     x = x.reshape(*x.shape[:-1], groups, features)
-    dims = range(1, 1 + len(window))
-    slices = [
-        _strided(x, dims, offsets, window, params["window_strides"], params["rhs_dilation"])
-        for offsets in product(*map(range, window))
-    ]
-    patches = slices[0]
-    if len(slices) > 1:
+    patches = x
+    strides, dilation = params["window_strides"], params["rhs_dilation"]
+    for k in reversed(range(len(window))):  # one dimension after the other takes fewer slices
+        patches = jnp.concatenate(_shifted(patches, 1 + k, window[k], strides[k], dilation[k]), -1)
+    if math.prod(window) > 1:
         # Without the barrier XLA would compute the patches anew inside of each product.
-        patches = lax.optimization_barrier(jnp.concatenate(slices, axis=-1))
+        patches = lax.optimization_barrier(patches)
     options = {key: params[key] for key in ("precision", "preferred_element_type")}
     matrix = kernel.reshape(math.prod(window) * features, groups, outputs // groups)
     if groups == 1:
@@ -168,14 +166,8 @@ def _pooled(join: Callable[..., jax.Array], start: float) -> Callable[..., jax.A
             return None
         x = _padded(x, params["padding"], params["base_dilation"], start)
         for dim in reversed(range(x.ndim)):
-            strides, dilation = params["window_strides"][dim], params["window_dilation"][dim]
-            taken = [
-                _strided(x, [dim], [offset], [window[dim]], [strides], [dilation])
-                for offset in range(window[dim])
-            ]
-            x = taken[0]
-            for other in taken[1:]:
-                x = join(x, other)
+            stride, dilation = params["window_strides"][dim], params["window_dilation"][dim]
+            x = reduce(join, _shifted(x, dim, window[dim], stride, dilation))
         return x
 
     return pooled
@@ -197,23 +189,12 @@ def _padded(x: jax.Array, padding: Any, dilation: Sequence[int], value: float) -
     return lax.pad(x, jnp.asarray(value, x.dtype), config)
 
 
-def _strided(
-    x: jax.Array,
-    dims: Sequence[int],
-    offsets: Sequence[int],
-    window: Sequence[int],
-    strides: Sequence[int],
-    dilation: Sequence[int],
-) -> jax.Array:
-    """Return what lies at an offset in all windows."""
-    start, stop, step = [0] * x.ndim, list(x.shape), [1] * x.ndim
-    for dim, offset, size, stride, every in zip(
-        dims, offsets, window, strides, dilation, strict=True
-    ):
-        places = max(0, (x.shape[dim] - (size - 1) * every - 1) // stride + 1)
-        start[dim], step[dim] = (offset * every if places else 0), stride
-        stop[dim] = start[dim] + (places - 1) * stride + 1 if places else 0
-    return lax.slice(x, start, stop, step)
+def _shifted(x: jax.Array, dim: int, size: int, stride: int, dilation: int) -> list[jax.Array]:
+    """Return for each offset in a window along a dimension what lies there in all windows."""
+    places = max(0, (x.shape[dim] - (size - 1) * dilation - 1) // stride + 1)
+    length = (places - 1) * stride + 1 if places else 0
+    starts = [offset * dilation if places else 0 for offset in range(size)]
+    return [lax.slice_in_dim(x, at, at + length, stride, dim) for at in starts]
 
 
 RULES: dict[str, Callable[..., jax.Array | None]] = {
