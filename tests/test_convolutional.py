@@ -98,3 +98,8 @@ def test_channels_and_windows_have_ranges():
     for bad in (lambda: CNN(()), lambda: CNN((0,)), lambda: CNN(kernel=0), lambda: LeNet(-1.0)):
         with pytest.raises(BadInput):
             bad()
+
+
+def test_channels_first_are_no_image_of_many_channels():
+    with pytest.raises(BadInput, match="channels first: move them last"):
+        LeNet().init(jax.random.key(0), images(3, 32, 32))

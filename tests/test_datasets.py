@@ -89,3 +89,22 @@ def test_what_cannot_be_used_is_refused_in_one_line(dataset, options, words):
     with pytest.raises(BadInput, match=words) as error:
         from_datasets([dataset], **options)
     assert "\n" not in str(error.value)
+
+
+def test_each_dataset_has_a_name():
+    rows = [(np.ones(2), 0), (np.zeros(2), 1)]
+    with pytest.raises(BadInput, match="3 datasets need as many"):
+        from_datasets([rows] * 3, ids=["x", "y"])
+
+
+def test_what_a_dataset_raises_is_told_in_one_line():
+    class Gone:
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, k):
+            raise FileNotFoundError("img_0.png")
+
+    with pytest.raises(BadInput, match="client '0' failed .*img_0.png") as error:
+        from_datasets([Gone()])
+    assert "\n" not in str(error.value)

@@ -1,6 +1,9 @@
 """Small modules and data that the tests of the PyTorch backend share."""
 
+import random
+
 import numpy as np
+import torch
 from torch import nn
 
 from flanp import Method, prepare, speeds
@@ -34,16 +37,30 @@ class Plain(nn.Sequential):
 
 
 class Realistic(nn.Module):
-    """With dropout, BatchNorm's buffers and counter, and a layer that is not trained."""
+    """With dropout, BatchNorm's buffers and counter, masks, and a layer that is not trained."""
 
     def __init__(self):
         super().__init__()
         self.frozen = nn.Linear(6, 6).requires_grad_(False)
         self.hidden = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Dropout(0.2))
         self.head = nn.Linear(5, 3)
+        self.register_buffer("mask", torch.tensor([-torch.inf, 0.0]))
+        self.register_buffer("used", torch.tensor([True, False]))
 
     def forward(self, x):
         return self.head(self.hidden(self.frozen(x)))
+
+
+class Noisy(nn.Module):
+    """Draws in looks, too, and from three generators."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x):
+        scale = 1 + 0.1 * random.random() + 0.1 * np.random.random()  # noqa: NPY002
+        return nn.functional.dropout(self.layer(x), 0.2) * scale
 
 
 def run(module=Plain, solver=FedGATE(eta=0.1), data=None, loss=cross_entropy, **options):  # noqa: B008

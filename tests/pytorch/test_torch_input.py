@@ -1,6 +1,7 @@
 """What cannot be trained is refused in one line, before the first round."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from flanp.checks import BadInput
 from flanp.data import from_clients
 from flanp.problems import Torch
 
-from nets import Plain, cross_entropy, labelled, run
+from nets import Plain, Realistic, cross_entropy, labelled, run
 
 
 def frozen():
@@ -91,3 +92,14 @@ def test_labels_that_are_no_classes_have_no_error_rate():
     data = labelled()
     assert run(data=data).engine.metrics == {"test_error": False}
     assert run(data=data, problem={"metrics": {}}).engine.metrics == {}
+
+
+def test_a_batch_of_one_row_is_noticed_before_the_first_round():
+    with pytest.raises(BadInput, match="Expected more than 1 value per channel"):
+        run(Realistic, data=labelled((7, 11)))
+
+
+def test_padding_comes_after_the_rows():
+    data = labelled()
+    with pytest.raises(BadInput, match="padding after a client's rows"):
+        run(data=replace(data, weights=data.weights[:, ::-1].copy()))

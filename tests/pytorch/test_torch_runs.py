@@ -7,6 +7,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'flan
 
 import torch
 from safetensors.numpy import load_file
+from torch.utils.data import TensorDataset
 
 import flanp
 from flanp import speeds
@@ -17,7 +18,7 @@ from flanp.patience import Quorum
 from flanp.solvers import FedAvg, FedGATE, Memory, Tracking
 from flanp.stopping import LossNoise, Never
 
-from nets import Plain, Realistic, labelled, run, same, trained
+from nets import Noisy, Plain, Realistic, labelled, run, same, trained
 
 ASYNCHRONOUS = {"solver": Tracking(eta=0.05), "participation": Everyone(), "stop": Never()}
 REMEMBERING = {"solver": Memory(eta=0.1, rho=0.5), "participation": FastestK(2), "stop": Never()}
@@ -70,13 +71,13 @@ def test_a_round_averages_buffers_by_the_samples_of_its_participants():
     both = engine.rounds.round(model, 0, np.array([1, 3]), np.array([2, 2]), 0.1, 1.0, s.sum()).w
     expected = np.average(alone, axis=0, weights=s[[1, 3]])
     np.testing.assert_allclose(both, expected, rtol=1e-5, atol=1e-7)
-    assert len(both) == P + 5 + 5 + 1
+    assert len(both) == P + 5 + 5 + 1 + 4
 
 
 def test_buffers_travel_but_are_no_part_of_gradients():
     engine = run(Realistic).engine
-    assert engine.machine.carried == 11
-    assert engine._model_bytes == engine._message_bytes == 4 * (engine.machine.size + 11)
+    assert engine.machine.carried == 15
+    assert engine._model_bytes == engine._message_bytes == 4 * (engine.machine.size + 15)
     assert engine.start().clients.own.shape == (4, engine.machine.size)
 
 
@@ -129,3 +130,24 @@ def test_methods_are_compared():
     tuned = {"tune": {"eta": [0.05, 0.1]}, "tuning_seeds": 1}
     result = flanp.compare(problem, labelled(), methods, seeds=1, **tuned, **options)
     assert np.isfinite(result.times("GATE")).all()
+
+
+def test_masks_stay_as_they_are():
+    """The mean of infinite numbers is none."""
+    for options in ({}, ASYNCHRONOUS):
+        params = trained(run(Realistic, **options))[1]
+        assert params["mask"].tolist() == [-np.inf, 0.0]
+        assert params["used"].tolist() == [True, False]
+
+
+def test_what_is_drawn_in_a_look_does_not_depend_on_the_workers():
+    rows = [trained(run(Noisy, devices=devices))[0] for devices in (1, 3)]
+    assert rows[0] == rows[1]
+
+
+def test_real_datasets_are_taken():
+    x, y = torch.randn(9, 6), torch.arange(9) % 3
+    data = flanp.data.from_datasets([TensorDataset(x, y), TensorDataset(x[:4], y[:4])])
+    assert (data.N, data.classes, data.s.tolist()) == (2, 3, [9, 4])
+    np.testing.assert_array_equal(data.batch[0][0], x)
+    np.testing.assert_array_equal(data.batch[1][1, :4], y[:4])

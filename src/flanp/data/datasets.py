@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flanp.checks import BadInput, listed, nearest, shown
+from flanp.checks import BadInput, calling, listed, nearest, shown
 from flanp.data.federated import FederatedData, from_clients
 from flanp.parts import check_is
 
@@ -46,8 +46,10 @@ def from_datasets(
     """
     check_is("datasets", datasets, list | tuple, ", with a dataset for each client")
     ids = list(range(len(datasets))) if ids is None else ids
+    if len(ids) != len(datasets):
+        raise BadInput(f"ids = {shown(list(ids))}: {len(datasets)} datasets need as many")
     names = [f"client {str(i)!r}" for i in ids]
-    whole = [*zip(names, datasets, strict=False)]
+    whole = [*zip(names, datasets, strict=True)]
     if test is not None:
         whole.append(("the held-out data", test))
     parts = [_arrays(_columns(each, owner), owner, inputs, label) for owner, each in whole]
@@ -75,10 +77,11 @@ def _columns(dataset: Any, owner: str) -> Columns:
     names = getattr(dataset, "column_names", None)
     if names is None:
         names = getattr(dataset, "columns", None)
-    if names is not None:
-        found = {str(name): list(dataset[name]) for name in names}
-    else:
-        found = _by_rows([dataset[k] for k in range(rows)], owner)
+    with calling(owner, "its rows must be there, and be numbers, arrays or texts"):
+        if names is not None:
+            found = {str(name): list(dataset[name]) for name in names}
+        else:
+            found = _by_rows([dataset[k] for k in range(rows)], owner)
     return {name: _column(values, owner, name) for name, values in found.items()}
 
 
@@ -100,7 +103,8 @@ def _column(values: list[Any], owner: str, name: str) -> np.ndarray:
     arrays = []
     for k, value in enumerate(values):
         absent = value is None or type(value).__name__ in MISSING
-        array = np.asarray("" if absent else value)
+        with calling(f"{owner}, row {k}, column {name!r}", "it must be a number, array or text"):
+            array = np.asarray("" if absent else value)
         if absent or (array.dtype.kind == "f" and np.isnan(array).any()):
             raise BadInput(
                 f"{owner}, row {k}, column {name!r}: a value is missing. Fill it in, or leave the "

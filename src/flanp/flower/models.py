@@ -7,8 +7,8 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from flanp.checks import BadInput
-from flanp.flower.order import Key
 from flanp.flower.vectors import Names
+from flanp.order import Key
 from flanp.streams import takes_key
 
 Batch = tuple[np.ndarray, ...]

@@ -140,6 +140,11 @@ def image_shape(row: tuple[int, ...]) -> tuple[int, int, int]:
     >>> image_shape((784,)), image_shape((3072,)), image_shape((8, 6)), image_shape((8, 6, 3))
     ((28, 28, 1), (32, 32, 3), (8, 6, 1), (8, 6, 3))
     """
+    if len(row) == 3 and row[0] in (1, 3) and row[2] not in (1, 3, 4):
+        raise BadInput(
+            f"the data has rows of shape {list(row)}, with the channels first: move them last "
+            "(np.moveaxis(x, 1, -1))"
+        )
     if len(row) == 3:
         return row[0], row[1], row[2]
     if len(row) == 2:

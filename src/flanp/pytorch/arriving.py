@@ -4,7 +4,7 @@ import numpy as np
 
 from flanp.engine import Round
 from flanp.pytorch.machine import TorchMachine
-from flanp.pytorch.rounds import Task, job, posted
+from flanp.pytorch.rounds import Task, job, moved_by, posted
 from flanp.pytorch.tables import for_each, put, row
 from flanp.simulator.flights import Events
 from flanp.simulator.kept import Traffic
@@ -95,7 +95,8 @@ class Going:
             *map(self._number, (*numbers, self.round.eta, self.round.gamma)),
         )
         after = self.solver.arrive(t.w[:P], t.server, client.own, done.m_i, arrival)
-        buffers = t.w[P:] + after.used * (done.buffers - t.w[P:]) / self._number(n)
+        change = after.used * moved_by(done.buffers, t.w[P:]) / self._number(n)
+        buffers = np.where(change == 0, t.w[P:], t.w[P:] + change)
         put(t.clients, i, ClientState(after.own, done.posted.error))
         self.used[e] = after.used > 0
         self.traffic = t._replace(

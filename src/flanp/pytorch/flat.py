@@ -70,7 +70,7 @@ def first_module(factory: Callable[[], Any], seed: int, precision: str) -> torch
             raise BadInput(f"{name} starts with parameters that are NaN or infinite")
         most = 2 / torch.finfo(getattr(torch, precision)).eps
         for label, b in module.named_buffers():
-            if not b.is_floating_point() and b.numel() and b.abs().max() > most:
+            if not b.is_floating_point() and b.numel() and b.double().abs().max() > most:
                 raise BadInput(
                     f"{name}: its buffer {label!r} holds whole numbers that {precision} cannot: "
                     'set precision = "float64"'

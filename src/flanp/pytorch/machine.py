@@ -203,6 +203,8 @@ def _check_data(data: FederatedData) -> None:
         raise BadInput("problems.Torch needs inputs and targets; the data has a single array")
     if not np.isin(data.weights, (0, 1)).all():
         raise BadInput("problems.Torch takes rows that stand for one sample each: see `weights`")
+    if (np.diff(data.weights, axis=1) > 0).any():
+        raise BadInput("problems.Torch takes padding after a client's rows: see data.from_clients")
 
 
 def _check_names(metrics: tuple[Metric, ...]) -> None:

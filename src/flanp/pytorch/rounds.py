@@ -83,7 +83,7 @@ class TorchRounds:
         with machine.running():
             for p, done in zip((s / s.sum()).astype(w.dtype), self.work(model, tasks), strict=True):
                 m += p * done.m_i
-                moved += p * (done.buffers - buffers)
+                moved += p * moved_by(done.buffers, buffers)
                 if len(m_1):
                     m_1 += p * done.first
                 posts.append(done.posted)
@@ -91,7 +91,8 @@ class TorchRounds:
                 before = row(model.clients, task.client)
                 put(model.clients, task.client, solver.settle(before, told, posted, m, step))
             w, server = solver.server_step(w, model.server, m, step)
-        after = np.concatenate([w, buffers + moved], dtype=model.w.dtype, casting="same_kind")
+            buffers = np.where(moved == 0, buffers, buffers + moved)
+        after = np.concatenate([w, buffers], dtype=model.w.dtype, casting="same_kind")
         return model._replace(w=after, server=as_arrays(server), m_1=m_1)
 
     def recall(self, model: Model, tasks: Tasks, eta: float, gamma: float) -> Model:
@@ -143,6 +144,11 @@ class Worked(NamedTuple):
     """Of the module, after its last step."""
     first: np.ndarray
     """The first direction, where absent clients need it; else empty."""
+
+
+def moved_by(after: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Return how buffers have changed: those that have not may be masks, and infinite."""
+    return np.where(after == before, before.dtype.type(0), after - before)
 
 
 def job(solver: Training, client: ClientState, task: Task) -> Job:

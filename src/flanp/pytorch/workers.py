@@ -10,7 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -20,6 +20,9 @@ METHOD = "fork" if sys.platform == "linux" else "spawn"
 """How processes are started."""
 VECTORS = 2
 """How many vectors a job takes, and returns, at the most."""
+
+PATIENCE_SECONDS = 5.0
+"""How long a process has to end before it is killed."""
 
 
 class Job(NamedTuple):
@@ -53,6 +56,11 @@ class Workers:
             length: of the longest vector.
             dtype: of all vectors.
         """
+        if multiprocessing.current_process().daemon:
+            raise BadInput(
+                "problems.Torch starts processes, which one of a multiprocessing.Pool may not: use "
+                "concurrent.futures.ProcessPoolExecutor"
+            )
         context: Any = multiprocessing.get_context(METHOD)
         self._connections: list[Connection] = []
         self._rooms: list[np.ndarray] = []
@@ -126,29 +134,39 @@ class Workers:
             if not self._waiting or not self.close.alive:
                 return
             if connection not in self._at_work:
-                ticket, job = self._waiting.popleft()
+                ticket, job = self._waiting[0]
                 lengths = _write(room[:VECTORS], job.vectors)
+                try:
+                    connection.send((job.method, lengths, job.numbers))
+                except ConnectionError:
+                    self._killed(connection)
+                # An interrupt may come anywhere: nothing is noted before it is so.
                 self._at_work[connection] = ticket
-                connection.send((job.method, lengths, job.numbers))
+                self._waiting.popleft()
 
     def _receive(self, connection: Connection) -> None:
-        ticket, place = self._at_work.pop(connection), self._connections.index(connection)
+        place = self._connections.index(connection)
         try:
             failure, lengths, numbers = connection.recv()
         except (EOFError, ConnectionError):
-            process = self._processes[place]
-            process.join()
-            self.close()
-            raise RuntimeError(
-                f"a worker process was killed (exit code {process.exitcode}), maybe for want of "
-                "memory: use fewer with devices, or smaller batches"
-            ) from None
+            self._killed(connection)
+        ticket = self._at_work.pop(connection)
         if failure is not None:
             self.close()
             raise BadInput(failure)
         if ticket in self._wanted:
             vectors = [v.copy() for v in _read(self._rooms[place][VECTORS:], lengths)]
             self._done[ticket] = Done(vectors, numbers)
+
+    def _killed(self, connection: Connection) -> NoReturn:
+        """Say that a process is gone, and end the others."""
+        process = self._processes[self._connections.index(connection)]
+        process.join()
+        self.close()
+        raise RuntimeError(
+            f"a worker process was killed (exit code {process.exitcode}), maybe for want of "
+            "memory: use fewer with devices, or smaller batches"
+        ) from None
 
 
 def _serve(
@@ -196,12 +214,14 @@ def _end(processes: list[Any], connections: list[Connection], owner: int) -> Non
     """End processes; not from a fork, which has inherited what is its parent's."""
     if os.getpid() != owner:
         return
+    for connection in connections:
+        connection.close()
     for process in processes:
         process.terminate()
     for process in processes:
+        process.join(PATIENCE_SECONDS)  # one that has just begun may not hear the signal
+        process.kill()
         process.join()
-    for connection in connections:
-        connection.close()
 
 
 def _room(memory: Any, dtype: np.dtype) -> np.ndarray:

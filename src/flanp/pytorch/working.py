@@ -1,5 +1,6 @@
 """What a worker does: local steps of a client, and looks at a model, in PyTorch."""
 
+import random
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any, NamedTuple
@@ -62,6 +63,7 @@ class Working:
             raise BadInput(f"the loss ({name}) does not depend on the module's parameters")
         if not value.isfinite():
             raise BadInput(f"the loss ({name}) of the start model is {float(value.detach())}")
+        self._try_smallest_batch()
         return [], tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else ()
 
     def train(
@@ -74,7 +76,7 @@ class Working:
         setup, flat, solver = self.setup, self.flat, self.setup.solver
         flat.load(model)
         flat.module.train()
-        torch.manual_seed(_number(fold_in(round_key(setup.seed, number, DROPOUT), client)))
+        _seed(_number(fold_in(round_key(setup.seed, number, DROPOUT), client)))
         samples, w, w_i = self._samples(client), model[: flat.size], flat.w
         memory, step_size, rows = solver.local.start(w), w.dtype.type(eta), len(samples[0])
         first: list[np.ndarray] = []
@@ -134,9 +136,18 @@ class Working:
                     sums.append(len(y) * float(metric.function(outputs, y)))
         return [], tuple(sums)
 
+    def _try_smallest_batch(self) -> None:
+        """Do a step as in training now, for BatchNorm refuses a batch of one row."""
+        rows, most = self.setup.rows, self.setup.batch
+        sizes = rows if most is None else np.where(rows % most, rows % most, np.minimum(rows, most))
+        client = int(np.argmin(sizes))
+        self.flat.module.train()
+        self._gradient([a[: sizes[client]] for a in self._samples(client)])
+
     def _look_at(self, model: np.ndarray) -> None:
         self.flat.load(model)
         self.flat.module.eval()
+        _seed(self.setup.seed)
 
     def _samples(self, client: int) -> list[torch.Tensor]:
         rows = self.setup.rows[client]
@@ -168,6 +179,13 @@ class Working:
 def _blocks(samples: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
     for start in range(0, len(samples[0]), BLOCK):
         yield [a[start : start + BLOCK] for a in samples]
+
+
+def _seed(number: int) -> None:
+    """Seed all that a module may draw from; this process is its own."""
+    torch.manual_seed(number)
+    np.random.seed(number % 2**32)  # noqa: NPY002
+    random.seed(number)
 
 
 def _number(key: tuple[np.uint32, np.uint32]) -> int:
