@@ -12,6 +12,7 @@ from torch.utils.data import TensorDataset
 import flanp
 from flanp import speeds
 from flanp.availability import Random
+from flanp.measurement import Seen
 from flanp.oort import Oort
 from flanp.participation import Everyone, FastestK, RandomK
 from flanp.patience import Quorum
@@ -151,3 +152,26 @@ def test_real_datasets_are_taken():
     assert (data.N, data.classes, data.s.tolist()) == (2, 3, [9, 4])
     np.testing.assert_array_equal(data.batch[0][0], x)
     np.testing.assert_array_equal(data.batch[1][1, :4], y[:4])
+
+
+@pytest.mark.parametrize("number", range(20, 28))
+def test_a_round_that_fails_halfway_leaves_the_state_before_it(number, monkeypatch):
+    begun = run(**REMEMBERING, max_rounds=40, problem={"metrics": ()})
+    engine, calls, before = begun.engine, iter(range(100)), []
+    apply, collect = engine.apply, engine.machine.workers.collect
+
+    def applied(model, reply):
+        before.append(model.clients.own.copy())
+        return apply(model, reply)
+
+    def fails(ticket):
+        if next(calls) == number:
+            raise RuntimeError("no more")
+        return collect(ticket)
+
+    monkeypatch.setattr(engine, "apply", applied)
+    monkeypatch.setattr(engine.machine.workers, "collect", fails)
+    monkeypatch.setattr(engine.machine, "look", lambda *_: Seen())
+    with pytest.raises(RuntimeError, match="no more"):
+        begun.to_the_end()
+    np.testing.assert_array_equal(begun.state.model.clients.own, before[-1])

@@ -69,7 +69,7 @@ class TorchRounds:
         pool: float,
     ) -> Model:
         """Run a round with those who answered, tau_i local steps each, of a pool of samples."""
-        machine, solver = self.machine, self.solver
+        machine, solver, model = self.machine, self.solver, self._to_write(model)
         s, length = machine.s[answered], solver.local.length(tau)
         step = Step(*np.array(step_of(eta, gamma, s, length, pool), machine.precision))
         told, P = solver.tell(model.server), machine.size
@@ -101,7 +101,7 @@ class TorchRounds:
         Each starts from the model of the round that it was asked for in. Their buffers do not
         count, for they are of a single step from an old model.
         """
-        machine, solver = self.machine, self.solver
+        machine, solver, model = self.machine, self.solver, self._to_write(model)
         s, S = machine.s[tasks.client], machine.s.sum()
         step = Step(*np.array(step_of(eta, gamma, s, tasks.tau, S), machine.precision))
         past = [model.past[number] for number in tasks.number.tolist()]
@@ -123,6 +123,16 @@ class TorchRounds:
                 )
                 put(model.clients, task.client, after)
             return model._replace(server=as_arrays(solver.recall(model.server, change)))
+
+    def _to_write(self, model: Model) -> Model:
+        """Return a model whose clients' states may be written.
+
+        Where absent clients are remembered, a round is several calls, and what fails between two of
+        them must leave the state before it, which is saved then, as it was.
+        """
+        if not self.solver.remembers_absent:
+            return model
+        return model._replace(clients=transform(np.copy, model.clients))
 
     def work(self, model: Model, tasks: list[Task]) -> Iterator["Worked"]:
         """Yield what comes of each task, in their order."""
