@@ -82,7 +82,11 @@ def test_texts_become_numbers_the_same_for_all():
         (Table(x=["a"], y=[0]), {"label": "y"}, "column 'x': it holds no numbers"),
         (Table(y=[0]), {"label": "y"}, "no column is left"),
         (Rows((np.ones(2), 0), (np.ones(3), 0)), {}, "its rows differ in shape"),
-        (Rows({"x": 1.0, "y": 0}, {"x": 1.0}), {"label": "y"}, "differ in what they hold"),
+        (
+            Rows({"x": 1.0, "y": 0}, {"x": 1.0}),
+            {"label": "y"},
+            "holds other entries than the first row",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_line(dataset, options, words):
@@ -108,3 +112,30 @@ def test_what_a_dataset_raises_is_told_in_one_line():
     with pytest.raises(BadInput, match="client '0' failed .*img_0.png") as error:
         from_datasets([Gone()])
     assert "\n" not in str(error.value)
+
+
+def rows_of(**columns):
+    return [dict(columns, y=k) for k in range(2)]
+
+
+def test_columns_are_known_by_their_names_not_by_their_order():
+    data = from_datasets([rows_of(a=1.0, b=100.0), rows_of(b=100.0, a=1.0)], label="y")
+    assert data.batch[0].tolist() == [[[1.0, 100.0]] * 2] * 2
+
+
+@pytest.mark.parametrize(
+    ("datasets", "options", "words"),
+    [
+        ([rows_of(a=1.0), rows_of(c=1.0)], {}, "client '1' has the columns"),
+        ([[{"a": 1.0, "y": 0}, {"a": 1.0, "y": 0, "z": 2}]], {}, "row 1: it holds other entries"),
+        ([rows_of(a=1.0)], {"inputs": ["a", "y"]}, "the label 'y' is none"),
+        ([rows_of(a=1.0)], {"inputs": ["a", "a"]}, "each once"),
+        ([rows_of(a=1.0)], {"inputs": 3}, "inputs = 3"),
+        ([rows_of(a=1.0)], {"ids": 3}, "ids = 3: it must be a list or a tuple"),
+        (None, {}, "it must be a list or a tuple, with a dataset for each client"),
+    ],
+)
+def test_what_would_be_mixed_up_is_refused(datasets, options, words):
+    with pytest.raises(BadInput) as error:
+        from_datasets(datasets, label="y", **options)
+    assert words in str(error.value)

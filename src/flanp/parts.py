@@ -201,7 +201,8 @@ def words(hint: Any) -> str:
         return simple[hint]
     if hint is Path:
         return "a path"
-    kinds = ", ".join(each.__name__ for each in getattr(hint, "__subclasses__", list)()[:8])
+    ours = hint.__module__.startswith("flanp.")
+    kinds = ", ".join(each.__name__ for each in hint.__subclasses__()[:8]) if ours else ""
     return f"a {hint.__name__}" + (f", such as {kinds}" if kinds else "")
 
 

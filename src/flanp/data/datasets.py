@@ -45,14 +45,17 @@ def from_datasets(
     (2, [[0, 1], [0, 0]])
     """
     check_is("datasets", datasets, list | tuple, ", with a dataset for each client")
-    ids = list(range(len(datasets))) if ids is None else ids
+    ids = list(range(len(datasets))) if ids is None else check_is("ids", ids, list | tuple)
     if len(ids) != len(datasets):
         raise BadInput(f"ids = {shown(list(ids))}: {len(datasets)} datasets need as many")
     names = [f"client {str(i)!r}" for i in ids]
     whole = [*zip(names, datasets, strict=True)]
     if test is not None:
         whole.append(("the held-out data", test))
-    parts = [_arrays(_columns(each, owner), owner, inputs, label) for owner, each in whole]
+    columns = [(owner, _columns(each, owner)) for owner, each in whole]
+    if inputs is None:
+        columns = _in_one_order(columns)
+    parts = [_arrays(each, owner, inputs, label) for owner, each in columns]
     targets = [part[-1] for part in parts]
     if any(y.dtype.kind in "US" for y in targets):
         targets = _numbered(targets)
@@ -85,6 +88,20 @@ def _columns(dataset: Any, owner: str) -> Columns:
     return {name: _column(values, owner, name) for name, values in found.items()}
 
 
+def _in_one_order(columns: list[tuple[str, Columns]]) -> list[tuple[str, Columns]]:
+    """Return everyone's columns in the first one's order; refuse others than its own."""
+    if not columns:
+        return columns
+    (first, own), *_ = columns
+    for owner, each in columns:
+        if each.keys() != own.keys():
+            raise BadInput(
+                f"{owner} has the columns {listed(each)}, {first} {listed(own)}: they must be the "
+                "same, or `inputs` say which count"
+            )
+    return [(owner, {name: each[name] for name in own}) for owner, each in columns]
+
+
 def _by_rows(rows: list[Any], owner: str) -> dict[str, list[Any]]:
     first = rows[0]
     if not isinstance(first, dict | list | tuple) or len(first) < 2:
@@ -92,10 +109,10 @@ def _by_rows(rows: list[Any], owner: str) -> dict[str, list[Any]]:
             f"{owner}: its rows are {shown(type(first))}: each must be (input, target), or a dict"
         )
     names = list(first) if isinstance(first, dict) else list(range(len(first)))
-    try:
-        return {str(name): [row[name] for row in rows] for name in names}
-    except (KeyError, IndexError) as error:
-        raise BadInput(f"{owner}: its rows differ in what they hold: {error}") from error
+    for k, row in enumerate(rows):
+        if len(row) != len(first) or (isinstance(first, dict) and row.keys() != first.keys()):
+            raise BadInput(f"{owner}, row {k}: it holds other entries than the first row")
+    return {str(name): [row[name] for row in rows] for name in names}
 
 
 def _column(values: list[Any], owner: str, name: str) -> np.ndarray:
@@ -130,8 +147,12 @@ def _arrays(
         target = list(columns)[-1]
     if isinstance(inputs, str):
         chosen = [inputs]
+    elif inputs is None:
+        chosen = [name for name in columns if name != target]
     else:
-        chosen = [name for name in columns if name != target] if inputs is None else list(inputs)
+        chosen = list(check_is("inputs", inputs, list | tuple, ", of columns"))
+    if target in chosen or len({*chosen}) < len(chosen):
+        raise BadInput(f"inputs = {shown(chosen)}: each once, and the label {target!r} is none")
     for role, name in [("label", target), *(("inputs", name) for name in chosen)]:
         if name not in columns:
             raise BadInput(f"{owner}: {role}: no column {name!r}{nearest(str(name), columns)}")
