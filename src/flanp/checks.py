@@ -2,7 +2,7 @@
 
 import difflib
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
@@ -123,3 +123,8 @@ def first_line(error: BaseException) -> str:
     except Exception:  # a user's own exception may not even have words
         lines = []
     return f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__
+
+
+def qualified(function: Callable[..., Any]) -> str:
+    """Return what a user calls a function or a class."""
+    return str(getattr(function, "__qualname__", type(function).__name__))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
-from flanp.checks import require
+from flanp.checks import BadInput, require
 from flanp.parts import Part
 
 RESERVED = {
@@ -46,3 +46,11 @@ class Metric(Part):
         ok = bool(plain) and self.name not in taken
         allowed = f"a short name, none of {', '.join(sorted(taken))}"
         require(ok, "name", self.name, allowed)
+
+
+def check_names(metrics: tuple[Metric, ...]) -> None:
+    """Refuse two metrics of one name: the history has a column for each."""
+    names = [metric.name for metric in metrics]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadInput(f"metrics: there are two called {name!r}; rename one")

@@ -113,13 +113,18 @@ def network_logits(params: Params, x: jax.Array) -> jax.Array:
 def linear_error(params: Params, batch: Batch) -> jax.Array:
     """Return the share of rows that a linear model classifies wrongly."""
     x, y = batch
-    return jnp.mean(jnp.argmax(linear_logits(params, x), axis=-1) != y)
+    return share_wrong(linear_logits(params, x), y)
 
 
 def network_error(params: Params, batch: Batch) -> jax.Array:
     """Return the share of rows that a network classifies wrongly."""
     x, y = batch
-    return jnp.mean(jnp.argmax(network_logits(params, x), axis=-1) != y)
+    return share_wrong(network_logits(params, x), y)
+
+
+def share_wrong(logits: jax.Array, y: jax.Array) -> jax.Array:
+    """Return the share of rows whose largest logit is not that of their label."""
+    return jnp.mean(jnp.argmax(logits, axis=-1) != y)
 
 
 def cross_entropy(logits: jax.Array, y: jax.Array) -> jax.Array:

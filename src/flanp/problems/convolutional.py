@@ -15,7 +15,13 @@ from flanp.memory import require_room
 from flanp.metrics import Metric
 from flanp.parts import Within
 from flanp.problems.base import Batch, Params, Penalty, Problem
-from flanp.problems.classification import classes_of, cross_entropy, draw_layers, penalty
+from flanp.problems.classification import (
+    classes_of,
+    cross_entropy,
+    draw_layers,
+    penalty,
+    share_wrong,
+)
 
 LENET_SIDE = 32
 """LeNet-5 takes images of 32 by 32, in which a digit of 28 by 28 has a frame."""
@@ -123,13 +129,13 @@ def lenet_logits(params: Params, x: jax.Array) -> jax.Array:
 def cnn_error(params: Params, batch: Batch) -> jax.Array:
     """Return the share of rows that a `CNN` classifies wrongly."""
     x, y = batch
-    return jnp.mean(jnp.argmax(cnn_logits(params, x), axis=-1) != y)
+    return share_wrong(cnn_logits(params, x), y)
 
 
 def lenet_error(params: Params, batch: Batch) -> jax.Array:
     """Return the share of rows that a `LeNet` classifies wrongly."""
     x, y = batch
-    return jnp.mean(jnp.argmax(lenet_logits(params, x), axis=-1) != y)
+    return share_wrong(lenet_logits(params, x), y)
 
 
 def image_shape(row: tuple[int, ...]) -> tuple[int, int, int]:

@@ -7,13 +7,10 @@ from flanp.pytorch.machine import TorchMachine
 from flanp.pytorch.rounds import Task, job, moved_by, posted
 from flanp.pytorch.tables import for_each, put, row
 from flanp.simulator.flights import Events
-from flanp.simulator.kept import Traffic
+from flanp.simulator.kept import BY_CLIENT, Traffic
 from flanp.solvers import ClientState
 from flanp.solvers.asynchronous import Arrival, AsyncSolver
 from flanp.trees import as_arrays, transform
-
-TABLES = ("clients", "start", "told", "noted", "sent_at")
-"""What of the traffic has a row for each client."""
 
 
 class TorchArrivals:
@@ -34,7 +31,7 @@ class TorchArrivals:
     def arrive(self, traffic: Traffic, events: Events, round_: Round) -> tuple[Traffic, np.ndarray]:
         """Go through events; return what they lead to, and whether each message was used."""
         # The reply may be forgotten, so what it began with stays as it is.
-        copies = {name: transform(np.copy, getattr(traffic, name)) for name in TABLES}
+        copies = {name: transform(np.copy, getattr(traffic, name)) for name in BY_CLIENT}
         going = Going(self, traffic._replace(**copies), events, round_)
         with self.machine.running():
             try:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from flanp.checks import BadInput, calling
+from flanp.checks import BadInput, calling, qualified
 
 
 class FlatModule:
@@ -53,7 +53,7 @@ def first_module(factory: Callable[[], Any], seed: int, precision: str) -> torch
             f"module is a {type(factory).__name__} already: give its class, or a function without "
             "arguments that returns one"
         )
-    name = f"module ({name_of(factory)})"
+    name = f"module ({qualified(factory)})"
     with (
         calling(name, "it must take no arguments and return an nn.Module"),
         torch.random.fork_rng(devices=[]),
@@ -76,8 +76,3 @@ def first_module(factory: Callable[[], Any], seed: int, precision: str) -> torch
                     'set precision = "float64"'
                 )
     return module
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """Return what a user calls a function or a class."""
-    return str(getattr(function, "__qualname__", type(function).__name__))

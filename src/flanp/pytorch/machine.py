@@ -11,7 +11,7 @@ from flanp.cores import usable_cores
 from flanp.data.federated import FederatedData
 from flanp.measurement import Look, Seen
 from flanp.memory import require_room
-from flanp.metrics import Metric
+from flanp.metrics import Metric, check_names
 from flanp.problems.pytorch import ERROR, Torch
 from flanp.pytorch.tables import Rows, row
 from flanp.pytorch.workers import Job, Workers
@@ -63,7 +63,7 @@ class TorchMachine:
         check_range(data, precision)
         check_solver(solver)
         _check_data(data)
-        _check_names(metrics)
+        check_names(metrics)
         try:
             from flanp.pytorch.flat import FlatModule, first_module
             from flanp.pytorch.working import Setup
@@ -205,13 +205,6 @@ def _check_data(data: FederatedData) -> None:
         raise BadInput("problems.Torch takes rows that stand for one sample each: see `weights`")
     if (np.diff(data.weights, axis=1) > 0).any():
         raise BadInput("problems.Torch takes padding after a client's rows: see data.from_clients")
-
-
-def _check_names(metrics: tuple[Metric, ...]) -> None:
-    names = [metric.name for metric in metrics]
-    for name in names:
-        if names.count(name) > 1:
-            raise BadInput(f"metrics: there are two called {name!r}; rename one")
 
 
 def _typed(a: np.ndarray, precision: str) -> np.ndarray:

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from flanp.checks import BadInput, calling, is_ours
+from flanp.checks import BadInput, calling, is_ours, qualified
 from flanp.metrics import Metric
 from flanp.order import batches, fold_in, round_key
-from flanp.pytorch.flat import FlatModule, name_of
+from flanp.pytorch.flat import FlatModule
 from flanp.solvers.training import Training
 from flanp.streams import DROPOUT
 
@@ -53,7 +53,7 @@ class Working:
         self._look_at(model)
         *inputs, y = (a[:BLOCK] for a in self._samples(0))
         outputs = self._outputs(inputs)
-        value, name = self._loss(outputs, y), name_of(self.setup.loss)
+        value, name = self._loss(outputs, y), qualified(self.setup.loss)
         if not isinstance(value, torch.Tensor) or value.ndim or not value.is_floating_point():
             shape = list(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
             raise BadInput(
@@ -131,7 +131,7 @@ class Working:
             outputs = self._outputs(inputs)
             sums = []
             for metric in (self.setup.metrics[k] for k in which):
-                name = f"the metric {metric.name} ({name_of(metric.function)})"
+                name = f"the metric {metric.name} ({qualified(metric.function)})"
                 with calling(name, "it must take (outputs, y) and return one number"):
                     sums.append(len(y) * float(metric.function(outputs, y)))
         return [], tuple(sums)
@@ -159,7 +159,8 @@ class Working:
             self.flat.g[:] = 0
         *inputs, y = batch
         value = self._loss(self._outputs(inputs), y) * (times or 1)
-        with calling(f"the gradient of the loss ({name_of(self.setup.loss)})", "it must have one"):
+        name = f"the gradient of the loss ({qualified(self.setup.loss)})"
+        with calling(name, "it must have one"):
             value.backward()
         return float(value.detach())
 
@@ -170,7 +171,7 @@ class Working:
             return module(*inputs)
 
     def _loss(self, outputs: Any, y: torch.Tensor) -> torch.Tensor:
-        name = f"the loss ({name_of(self.setup.loss)})"
+        name = f"the loss ({qualified(self.setup.loss)})"
         with calling(name, f"it must take the outputs and targets of shape {list(y.shape)}"):
             value: torch.Tensor = self.setup.loss(outputs, y)
             return value

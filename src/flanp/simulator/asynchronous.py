@@ -13,7 +13,7 @@ from flanp.simulator.backend import Backend
 from flanp.simulator.clients import SimulatedClients
 from flanp.simulator.compiled import COMPILED
 from flanp.simulator.flights import Flights, course, spent
-from flanp.simulator.kept import Traffic
+from flanp.simulator.kept import BY_CLIENT, Traffic
 from flanp.simulator.saving import load_clock, require_names, save_clock
 from flanp.simulator.world import World
 from flanp.solvers.asynchronous import AsyncSolver
@@ -135,4 +135,4 @@ class AsyncSimulator(SimulatedClients[AsyncModel]):
 
 def _by_client(name: str) -> bool:
     """Whether an array of the traffic has a row for each client."""
-    return name.split(".")[0] in ("clients", "start", "told", "noted", "sent_at")
+    return name.split(".")[0] in BY_CLIENT

@@ -39,6 +39,10 @@ class Past(NamedTuple):
     """The participants' mean first direction from w."""
 
 
+BY_CLIENT = ("clients", "start", "told", "noted", "sent_at")
+"""What of the traffic has a row for each client."""
+
+
 class Traffic(NamedTuple):
     """What arrivals change."""
 

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from flanp.checks import MOST_WHOLE, BadInput, calling, is_ours
+from flanp.checks import MOST_WHOLE, BadInput, calling, is_ours, qualified
 from flanp.data.federated import FederatedData, largest
-from flanp.metrics import Metric
+from flanp.metrics import Metric, check_names
 from flanp.parts import check_is, with_values
 from flanp.problems import Custom, Params, Problem
 from flanp.simulator.convolving import by_matrices, size_of
@@ -113,11 +113,9 @@ def check_problem(
     rows = rows_of(data.batch, 2)
     given = f"the model and a batch of shapes {[list(a.shape) for a in rows]}"
     _check_loss(problem, Shapes.of(params), rows, given)
-    names = [metric.name for metric in metrics]
+    check_names(metrics)
     for metric in metrics:
-        if names.count(metric.name) > 1:
-            raise BadInput(f"metrics: there are two called {metric.name!r}; rename one")
-        name = f"the metric {metric.name} ({_qualified(metric.function)})"
+        name = f"the metric {metric.name} ({qualified(metric.function)})"
         if data.test is None:
             continue
         with calling(f"hash of {name}", "it must be hashable, as functions are"):
@@ -205,12 +203,8 @@ class Computing:
 def name_of(problem: Problem, method: str) -> str:
     """Return what a user calls a function of a problem."""
     if isinstance(problem, Custom) and method in ("init", "loss"):
-        return f"{method}_fn ({_qualified(getattr(problem, f'{method}_fn'))})"
+        return f"{method}_fn ({qualified(getattr(problem, f'{method}_fn'))})"
     return f"{type(problem).__name__}.{method}"
-
-
-def _qualified(function: Callable[..., Any]) -> str:
-    return str(getattr(function, "__qualname__", type(function).__name__))
 
 
 def _check(
